@@ -84,7 +84,7 @@ def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
 def _product_bytes(shape: ModelShape) -> int:
     """Bytes of all matrices, the head among them, in bf16."""
     count = shape.parameters()
-    return 2 * (count.linear + (count.head or count.embedding))
+    return 2 * (count.attention + count.mlp + (count.head or count.embedding))
 
 
 def row_of(name: str) -> dict[str, Any]:

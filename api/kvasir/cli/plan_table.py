@@ -45,7 +45,7 @@ def _title(plan: Plan) -> str:
         size += f" ({_count(shape.num_active_parameters)} active)"
     if not shape.parameters_exact:
         size = f"about {size}"
-    kind = f"{shape.dtype}, {shape.quantization}" if shape.quantization else shape.dtype
+    kind = f"{shape.dtype}, {shape.quantization.summary}" if shape.quantization else shape.dtype
     replicas = f", {plan.replicas} replicas" if plan.replicas != 1 else ""
     return (
         f"{plan.name}: {shape.architecture or shape.model_type}, {size}, {kind}, context"

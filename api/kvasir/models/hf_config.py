@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvasir.models.config_error import ConfigError
 from kvasir.models.hf_families import FAMILIES, Family
 from kvasir.models.model_shape import ModelShape
+from kvasir.models.quantization_config import parse_quantization
+
+__all__ = ["MAX_CONFIG_BYTES", "ConfigError", "load_config", "parse_shape", "read_shape"]
 
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
 _MAX_SIZE = 2**31 - 1
@@ -30,15 +34,24 @@ _UNSUPPORTED = {
     "is_encoder_decoder": "an encoder-decoder model",
     "ssm_cfg": "a state-space model",
 }
-
-
-class ConfigError(ValueError):
-    """A config.json cannot be read as a decoder's; the message names the field and the remedy."""
+_MODELOPT_FILE = "hf_quant_config.json"
+"""File beside config.json in which ModelOpt's older versions leave the `quantization_config`."""
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The config.json at `path`, a file or a model directory. Raises ConfigError."""
+    """The config.json at `path`, a file or a model directory. Raises ConfigError.
+
+    Where it has no `quantization_config`, and ModelOpt's file lies beside it, that is put there.
+    """
     file = path / "config.json" if path.is_dir() else path
+    config = _load_object(file)
+    beside = file.with_name(_MODELOPT_FILE)
+    if config.get("quantization_config") is None and beside.is_file():
+        config["quantization_config"] = _load_object(beside)
+    return config
+
+
+def _load_object(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > MAX_CONFIG_BYTES:
             raise ConfigError(f"{file} is larger than {MAX_CONFIG_BYTES} bytes; is it a config?")
@@ -131,7 +144,7 @@ class _Reader:
             dtype=self._dtype(),
             tie_word_embeddings=bool(tied),
             **self._experts(),
-            **self._quantization(),
+            quantization=parse_quantization(self.outer),
             eos_token_ids=_token_ids(self.get_outer("eos_token_id")),
             qkv_bias=family.qkv_bias
             or any(map(self.flag, (*family.attention_bias_fields, *family.qkv_bias_fields))),
@@ -196,18 +209,6 @@ class _Reader:
             "num_sparse_layers": len(sparse),
         }
 
-    def _quantization(self) -> dict[str, Any]:
-        config = self.get_outer("quantization_config")
-        if not isinstance(config, dict):
-            return {}
-        method = str(config.get("quant_method", "unknown"))
-        bits = _weight_bits(method, config)
-        if not isinstance(bits, int) or not 1 <= bits <= 16:
-            raise ConfigError(
-                f"config field 'quantization_config': weights of {bits!r} bits are not supported"
-            )
-        return {"quantization": method, "quantization_bits": bits}
-
 
 def _first(name: str, *sources: Mapping[str, Any]) -> Any:
     """The field in the first source that names it, under its name or an older one."""
@@ -234,18 +235,3 @@ def _token_ids(value: Any) -> tuple[int, ...]:
     if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
         raise ConfigError(f"config field 'eos_token_id' must be token ids, not {value!r}")
     return tuple(ids)
-
-
-def _weight_bits(method: str, config: Mapping[str, Any]) -> Any:
-    """Bits of one quantised weight as the checkpoint's `quantization_config` states them."""
-    if method == "bitsandbytes":
-        return 4 if config.get("load_in_4bit") else 8
-    if method == "compressed-tensors":
-        groups = config.get("config_groups")
-        weights = (
-            [g.get("weights") for g in groups.values() if isinstance(g, dict)]
-            if isinstance(groups, dict)
-            else []
-        )
-        return next((w.get("num_bits", 8) for w in weights if isinstance(w, dict)), 8)
-    return config.get("bits") or config.get("w_bit") or (4 if method == "mxfp4" else 8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvasir.models.quantization import Quantization
+
 DTYPE_BYTES: dict[str, int] = {
     "float32": 4,
     "bfloat16": 2,
@@ -30,17 +32,7 @@ class ParameterCount:
     @property
     def total(self) -> int:
         """All of them."""
-        return self.linear + self.other
-
-    @property
-    def linear(self) -> int:
-        """Parameters that a quantised checkpoint stores in few bits."""
-        return self.attention + self.mlp
-
-    @property
-    def other(self) -> int:
-        """Parameters that stay in the checkpoint's dtype: embedding, norms and head."""
-        return self.embedding + self.norms + self.head
+        return self.embedding + self.attention + self.mlp + self.norms + self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +59,8 @@ class ModelShape:
     moe_intermediate_size: int = 0
     num_sparse_layers: int = 0
     """Layers whose MLP is a mixture of experts; the others have a dense one."""
-    quantization: str | None = None
-    """`quant_method` of the checkpoint, such as "fp8" or "awq"; None for plain weights."""
-    quantization_bits: int = 0
+    quantization: Quantization | None = None
+    """Format of its linear layers' weights; None for plain weights."""
     eos_token_ids: tuple[int, ...] = ()
     qkv_bias: bool = False
     output_bias: bool = False
@@ -81,6 +72,11 @@ class ModelShape:
     norm_bias: bool = False
     parameters_exact: bool = True
     """False for a family whose layers are not known here: counts are then of a Llama's layers."""
+
+    @property
+    def quantization_method(self) -> str | None:
+        """Name of the quantisation, such as "fp8" or "awq"; None for plain weights."""
+        return None if self.quantization is None else self.quantization.method
 
     @property
     def num_parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""Quantisation of linear weights, as a checkpoint's `quantization_config` says or a user asks.
+"""Format of quantised linear weights: as a checkpoint's `quantization_config` says, or a user asks.
 
 What a format is called differs between the tools that write checkpoints; here it is described by
 what arithmetic needs to know.
@@ -22,7 +22,7 @@ class Numbers(StrEnum):
 
 
 class Packing(StrEnum):
-    """Order in which numbers of less than a byte lie in an integer of a checkpoint."""
+    """Layout of several numbers of less than a byte in one integer of a checkpoint."""
 
     NONE = "none"
     AWQ = "awq"
@@ -44,7 +44,7 @@ class Scales(StrEnum):
 
 
 class Activations(StrEnum):
-    """Quantisation of a layer's inputs; None stands for none."""
+    """Way of quantising the inputs of a quantised layer; None stands for not at all."""
 
     PER_TOKEN = "per_token"  # noqa: S105 (a token of text)
     """Each token by its own largest number, as it comes."""
@@ -79,7 +79,19 @@ class Quantization:
     kv_cache: Numbers | None = None
     """Type that the checkpoint has KV scales for."""
     ignored: tuple[str, ...] = ()
-    """Modules that stay plain: names, endings of names after a dot, or "re:" and a pattern."""
+    """Modules that stay plain with all in them: names, parts of names between dots, or "re:" and a
+    pattern that a name begins with."""
+
+    @property
+    def summary(self) -> str:
+        """One phrase for people, such as "awq (int4, groups of 128)"."""
+        shares = f"a scale a {self.scales}"
+        if self.scales is Scales.GROUP:
+            shares = f"groups of {self.group}"
+        elif self.block is not None:
+            shares = "blocks of {} x {}".format(*self.block)
+        numbers = "" if self.numbers == self.method else f"{self.numbers}, "
+        return f"{self.method} ({numbers}{shares}{', made at load' if self.online else ''})"
 
     def applies_to(self, module: str) -> bool:
         """Return True unless `module`, by its name in the checkpoint, stays plain."""
@@ -89,4 +101,4 @@ class Quantization:
 def _matches(module: str, pattern: str) -> bool:
     if pattern.startswith("re:"):
         return re.match(pattern[3:], module) is not None
-    return module == pattern or module.startswith(f"{pattern}.") or module.endswith(f".{pattern}")
+    return f".{pattern}." in f".{module}."

@@ -221,8 +221,8 @@ def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> M
 def _refuse_quantized(shape: ModelShape) -> None:
     if shape.quantization is not None:
         raise ModelLoadError(
-            f"config field 'quantization_config': {shape.quantization} weights are not supported;"
-            f" use the model's unquantised version"
+            f"config field 'quantization_config': {shape.quantization.summary} weights are not"
+            f" supported yet; use the model's unquantised version"
         )
 
 

@@ -54,7 +54,7 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
         shape.vocab_size,
         timer.seconds,
         dtype=shape.dtype if settings.dtype == "auto" else settings.dtype,
-        quantization=shape.quantization,
+        quantization=shape.quantization_method,
     )
 
 

@@ -120,7 +120,7 @@ def build_torch_runner(
         timer.seconds,
         memory.owners if memory else {},
         dtype=str(loaded.dtype).removeprefix("torch."),
-        quantization=loaded.shape.quantization,
+        quantization=loaded.shape.quantization_method,
     )
 
 

@@ -13,7 +13,17 @@ TERMINATION_BYTES = 4096
 """Maximum bytes of a termination message that Kubernetes keeps."""
 _ERROR_CHARS = 600
 _UNSIZED_FIELDS = ("auto_map", "id2label", "label2id", "task_specific_params")
-_SIZED_LISTS = ("architectures", "layer_types", "mlp_only_layers", "eos_token_id")
+_SIZED_LISTS = (
+    "architectures",
+    "layer_types",
+    "mlp_only_layers",
+    "eos_token_id",
+    "weight_block_size",
+    "block_structure",
+    "targets",
+)
+_MAX_NAMES_CHARS = 400
+"""Longest other list of text that is kept, such as of the modules that are not quantised."""
 
 
 class DownloadPhase(StrEnum):
@@ -99,8 +109,8 @@ def _count(value: object) -> int | None:
 def sizing_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config.json that says how large a model is, without long lists of names.
 
-    It reads as the same `ModelShape`; quantised models' lists of skipped layers alone are often
-    longer than a termination message.
+    It reads as the same `ModelShape`, but for long lists of the modules that a quantised model
+    leaves plain: they alone are often longer than a termination message.
     """
     return {
         name: kept
@@ -113,7 +123,13 @@ def _sized(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return sizing_config(value)
     if isinstance(value, list):
-        return value if name in _SIZED_LISTS else None
+        return value if name in _SIZED_LISTS or _is_short(value) else None
     if isinstance(value, str):
         return value[:_ERROR_CHARS]
     return value
+
+
+def _is_short(values: list[Any]) -> bool:
+    return all(isinstance(each, str) for each in values) and (
+        sum(map(len, values)) + 3 * len(values) <= _MAX_NAMES_CHARS
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from kvasir.models.fit.quantized_weights import quantized_linears
 from kvasir.models.model_shape import DTYPE_BYTES, ModelShape
 
 CONTEXT_BYTES = 1 << 30
@@ -75,7 +76,9 @@ def estimate_fit(
     """
     work = work or Workload()
     weights = weight_bytes(shape, tensor_parallel, work.dtype)
-    if work.checkpoint_bytes and not shape.parameters_exact and work.dtype is None:
+    online = shape.quantization is not None and shape.quantization.online
+    stored = work.dtype is None and not online
+    if work.checkpoint_bytes and not shape.parameters_exact and stored:
         weights = -(-work.checkpoint_bytes // tensor_parallel)
     reserve = reserve_bytes(shape, tensor_parallel, work)
     room = int(memory_bytes * work.gpu_memory_utilization) - weights - reserve
@@ -121,15 +124,9 @@ def suggest_tensor_parallel(
 
 def weight_bytes(shape: ModelShape, tensor_parallel: int = 1, dtype: str | None = None) -> int:
     """Bytes of the weights on each rank; quantised layers stay as the checkpoint stores them."""
-    count = shape.parameters(tensor_parallel)
-    plain = DTYPE_BYTES[dtype or shape.dtype]
-    if shape.quantization is None:
-        return count.total * plain
-    bits = float(shape.quantization_bits)
-    if bits <= 4:
-        # A 16-bit scale and zero point for each group of 128, the usual group.
-        bits += 32 / 128
-    return count.other * plain + int(count.linear * bits / 8)
+    quantized, size = quantized_linears(shape, tensor_parallel)
+    plain = shape.parameters(tensor_parallel).total - quantized
+    return plain * DTYPE_BYTES[dtype or shape.dtype] + size
 
 
 def reserve_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> int:

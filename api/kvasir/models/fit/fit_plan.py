@@ -52,7 +52,7 @@ class Plan:
             "activeParameters": self.shape.num_active_parameters,
             "parametersExact": self.shape.parameters_exact,
             "dtype": self.shape.dtype,
-            "quantization": self.shape.quantization,
+            "quantization": self.shape.quantization_method,
             "replicas": self.replicas,
             "fits": self.fits,
             "options": [_option_json(option) for option in self.options],

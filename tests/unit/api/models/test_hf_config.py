@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.llama_config import LLAMA_8B
 
 from kvasir.models.hf_config import ConfigError, load_config, parse_shape, read_shape
+from kvasir.models.quantization_config import parse_quantization
 
 SMALL = {
     "hidden_size": 64,
@@ -158,25 +159,12 @@ def test_heads_that_cannot_be_divided(size: int) -> None:
         parse_shape(llama()).parameters(size)
 
 
-@pytest.mark.parametrize(
-    ("fields", "bits"),
-    [
-        ({"quant_method": "fp8"}, 8),
-        ({"quant_method": "awq", "bits": 4}, 4),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4),
-        ({"quant_method": "mxfp4"}, 4),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"group_0": {"weights": {"num_bits": 4}}},
-            },
-            4,
-        ),
-    ],
-)
-def test_quantised_checkpoints(fields: dict[str, Any], bits: int) -> None:
+def test_quantised_checkpoints() -> None:
+    fields = {"quant_method": "awq", "bits": 4}
     shape = parse_shape(llama(quantization_config=fields))
-    assert (shape.quantization, shape.quantization_bits) == (fields["quant_method"], bits)
+    assert shape.quantization == parse_quantization({"quantization_config": fields})
+    assert shape.quantization_method == "awq"
+    assert parse_shape(llama(quantization_config=None)).quantization_method is None
 
 
 def test_older_names_and_unknown_families() -> None:
@@ -206,7 +194,7 @@ def test_older_names_and_unknown_families() -> None:
         ({"layer_types": ["linear_attention"] * 7}, "'linear_attention' layers are not supported"),
         ({"kv_lora_rank": 512}, "multi-head latent attention is not supported"),
         ({"eos_token_id": "2"}, "'eos_token_id' must be token ids, not '2'"),
-        ({"quantization_config": {"bits": "four"}}, "weights of 'four' bits"),
+        ({"quantization_config": {"bits": 4}}, "'quantization_config.quant_method': null is not"),
     ],
 )
 def test_errors_name_the_field(fields: dict[str, Any], message: str) -> None:
@@ -219,6 +207,7 @@ CONFIG_OBJECTS = [
     {"x": 1},
     {"bits": []},
     {"quant_method": "compressed-tensors", "config_groups": {"g": 1}},
+    {"quant_method": "fp8", "weight_block_size": 7},
 ]
 NUMBERS = [None, True, False, -1, 0, 1, 3, 2**33, 0.5, float("nan")]
 VALUES = st.sampled_from([*NUMBERS, "", "x", [], [1], ["x"], [None], *CONFIG_OBJECTS])
@@ -267,3 +256,24 @@ def test_files(tmp_path: Any) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ConfigError, match="must hold a JSON object, not a list"):
         load_config(tmp_path / "list.json")
+
+
+def test_modelopts_own_file_counts_where_the_config_says_nothing(tmp_path: Any) -> None:
+    config, beside = tmp_path / "config.json", tmp_path / "hf_quant_config.json"
+    beside.write_text(
+        json.dumps(
+            {
+                "producer": {"name": "modelopt", "version": "0.19.0"},
+                "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+            }
+        )
+    )
+    config.write_text(json.dumps(llama()))
+    assert read_shape(tmp_path).quantization_method == "modelopt"
+    assert read_shape(config).quantization_method == "modelopt"
+    config.write_text(json.dumps(llama(quantization_config={"quant_method": "awq"})))
+    assert read_shape(tmp_path).quantization_method == "awq"
+    beside.write_text("{")
+    config.write_text(json.dumps(llama()))
+    with pytest.raises(ConfigError, match=r"hf_quant_config.json is not valid JSON"):
+        load_config(tmp_path)

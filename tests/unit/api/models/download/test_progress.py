@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kvasir.models.download.progress import (
     parse_progress,
     sizing_config,
 )
+from kvasir.models.fit.estimate import weight_bytes
 from kvasir.models.hf_config import parse_shape
 
 CONFIG: dict[str, Any] = {
@@ -29,9 +31,21 @@ CONFIG: dict[str, Any] = {
     "eos_token_id": [1, 106],
     "quantization_config": {
         "quant_method": "compressed-tensors",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4}}},
-        "ignore": [f"model.layers.{i}.mlp.gate" for i in range(500)],
+        "format": "float-quantized",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {
+                    "type": "float",
+                    "num_bits": 8,
+                    "strategy": "block",
+                    "block_structure": [128, 128],
+                },
+            }
+        },
+        "ignore": ["lm_head", "re:.*mlp.gate$"],
     },
+    "eos_token_names": [f"<end_{i}>" for i in range(500)],
     "id2label": {str(i): f"LABEL_{i}" for i in range(1000)},
 }
 
@@ -74,3 +88,13 @@ def test_what_is_kept_of_a_config_has_the_same_shape_and_is_short() -> None:
     assert parse_shape(kept) == parse_shape(CONFIG)
     message = Progress(DownloadPhase.DONE, config=kept, weight_bytes=7).termination_message()
     assert json.loads(message)["model"]["config"] == kept
+
+
+def test_of_long_lists_of_plain_modules_only_what_determines_the_sizes_is_kept() -> None:
+    long = {"ignore": [f"model.layers.{i}.mlp.gate" for i in range(500)]}
+    config = CONFIG | {"quantization_config": CONFIG["quantization_config"] | long}
+    kept, whole = parse_shape(sizing_config(config)), parse_shape(config)
+    assert kept.quantization is not None
+    assert whole.quantization is not None
+    assert kept.quantization == replace(whole.quantization, ignored=())
+    assert weight_bytes(kept) == weight_bytes(whole)

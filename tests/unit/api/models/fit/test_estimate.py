@@ -18,6 +18,7 @@ from kvasir.models.fit.estimate import (
 )
 from kvasir.models.hf_config import parse_shape
 from kvasir.models.model_shape import ModelShape
+from kvasir.models.quantization import Numbers, Quantization, Scales
 
 GIB = 2**30
 LLAMA_70B = {
@@ -141,13 +142,6 @@ def test_quantised_layers_take_their_bits(config: dict[str, Any] | None, share: 
     assert size == pytest.approx(share * weight_bytes(llama()), rel=0.02)
 
 
-@pytest.mark.parametrize(("bits", "stored"), [(4, 4.25), (8, 8.0)])
-def test_four_bits_have_scales_beside_them(bits: int, stored: float) -> None:
-    shape = llama(quantization_config={"quant_method": "awq", "bits": bits})
-    count = shape.parameters()
-    assert weight_bytes(shape) == count.other * 2 + int(count.linear * stored / 8)
-
-
 def test_the_checkpoints_size_counts_where_parameters_are_a_guess() -> None:
     known, guessed = llama(), replace(llama(), parameters_exact=False)
 
@@ -162,6 +156,9 @@ def test_the_checkpoints_size_counts_where_parameters_are_a_guess() -> None:
     assert weights(guessed, checkpoint_bytes=1001, dtype="float32") == weights(
         known, dtype="float32"
     )
+    online = Quantization("fp8", Numbers.FP8, Scales.CHANNEL, online=True)
+    shape = replace(guessed, quantization=online)
+    assert weights(shape, checkpoint_bytes=1001) == weights(shape)
 
 
 def test_dtype_changes_weights_and_kv() -> None:
