@@ -10,6 +10,8 @@ from kvasir_engine.settings import KernelChoice
 
 MIN_CAPABILITY = (8, 0)
 """Compute capability from which the Triton kernels are used: bf16 tensor cores."""
+FP8_CAPABILITY = (8, 9)
+"""Compute capability from which tensor cores multiply float8."""
 
 _choice: KernelChoice = "auto"
 
@@ -67,6 +69,20 @@ def unsupported_dtype(dtype: torch.dtype, device: torch.device) -> str | None:
     return (
         f"{torch.cuda.get_device_name(device)} has compute capability {_dotted(capability)} and no "
         "bfloat16; use --dtype float16 or --dtype float32."
+    )
+
+
+def unsupported_fp8(device: torch.device) -> str | None:
+    """Return why `device` cannot multiply numbers in float8, a sentence, or None where it can."""
+    if device.type != "cuda" or not kernels_run_on(device):
+        return None
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= FP8_CAPABILITY:
+        return None
+    return (
+        f"{torch.cuda.get_device_name(device)} has compute capability {_dotted(capability)}, and"
+        f" float8 weights need {_dotted(FP8_CAPABILITY)} or higher; use weights that are not"
+        f" quantised, or --kernels torch, which is several times slower."
     )
 
 

@@ -20,7 +20,7 @@ from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir.models.quantization import Quantization
 from kvasir_engine.device import out_of_memory
-from kvasir_engine.device.capability import unsupported_dtype
+from kvasir_engine.device.capability import unsupported_dtype, unsupported_fp8
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.kv.cache_spec import CacheSpec
 from kvasir_engine.layers.linear import ParallelLinear
@@ -87,7 +87,7 @@ def load_model(
         config = model_config(fields, max_model_len)
     except ConfigError as error:
         raise ModelLoadError(f"{model_dir}: {error}") from error
-    _refuse_quantized(config.shape)
+    quantization = quantization or config.shape.quantization
     kind = resolve_dtype(dtype, config.shape.dtype, device)
     fault = unsupported_dtype(kind, device)
     if fault is not None:
@@ -95,6 +95,8 @@ def load_model(
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code, quantization)
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
+    if quantization is not None:
+        _require_quantized_layers(config.shape.architecture, quantization, device, native=native)
     make = source.native if native else source.transformers
     with out_of_memory.raise_on_out_of_memory(lambda: _too_large(config.shape, kind, device)):
         model = make(with_weights=load_format in ("auto", "safetensors"))
@@ -141,6 +143,20 @@ def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
             f" or one of {', '.join(NATIVE)}"
         )
     return model_impl != "transformers" and architecture in NATIVE
+
+
+def _require_quantized_layers(
+    architecture: str, quantization: Quantization, device: torch.device, *, native: bool
+) -> None:
+    if not native:
+        raise ModelLoadError(
+            f"config field 'quantization_config': {quantization.summary} weights are multiplied by"
+            f" native code alone, and {architecture} runs through transformers'; use the model's"
+            f" unquantised version"
+        )
+    fault = unsupported_fp8(device)
+    if fault is not None:
+        raise ModelLoadError(fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +232,6 @@ def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> M
         f" weights need about {asked:.1f} GiB on {device}, {has};"
         f" raise --tensor-parallel-size to {2 * ranks},{smaller} or free the device's memory"
     )
-
-
-def _refuse_quantized(shape: ModelShape) -> None:
-    if shape.quantization is not None:
-        raise ModelLoadError(
-            f"config field 'quantization_config': {shape.quantization.summary} weights are not"
-            f" supported yet; use the model's unquantised version"
-        )
 
 
 @contextmanager

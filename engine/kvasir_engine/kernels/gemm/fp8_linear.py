@@ -17,6 +17,9 @@ from kvasir_engine.kernels.quantized_rows import QuantizedRows
 _SCALED_BY_ROW = ((9, 0), (10, 0))
 """Compute capabilities for which `torch._scaled_mm` takes a scale for each row."""
 
+_MULTIPLE = 16
+"""Sizes that `torch._scaled_mm` takes are multiples of this."""
+
 
 def fp8_linear(
     x: QuantizedRows,
@@ -63,6 +66,9 @@ def scaled_mm(
     x: QuantizedRows, weight: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
     """`fp8_linear` by the library, without a bias, for at least one token."""
+    if weight.shape[0] % _MULTIPLE or weight.shape[1] % _MULTIPLE:
+        sums = x.values.float() @ weight.float().t()
+        return (sums * x.scales[:, None] * scales).to(dtype)
     if _by_row(x.device):
         scaled = x.scales[:, None], scales[None]
         return torch._scaled_mm(

@@ -114,3 +114,25 @@ def test_an_old_gpu_has_no_bfloat16(is_gpu: Callable[..., None], tmp_path: Path)
     assert capability.unsupported_dtype(torch.float16, GPU) is None
     is_gpu("NVIDIA A10G", (8, 6))
     assert capability.unsupported_dtype(torch.bfloat16, GPU) is None
+
+
+@pytest.mark.parametrize(("number", "runs"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_float8_needs_tensor_cores_that_have_it(
+    is_gpu: Callable[..., None], number: tuple[int, int], runs: bool
+) -> None:
+    is_gpu("Some GPU", number)
+    fault = capability.unsupported_fp8(GPU)
+    if runs:
+        assert fault is None
+    else:
+        assert fault is not None
+        assert "Some GPU has compute capability 8.0, and float8 weights need 8.9" in fault
+
+
+def test_torchs_own_operations_and_a_cpu_compute_float8_anywhere(
+    is_gpu: Callable[..., None],
+) -> None:
+    is_gpu("Some GPU", (8, 0))
+    capability.choose_kernels("torch")
+    assert capability.unsupported_fp8(GPU) is None
+    assert capability.unsupported_fp8(torch.device("cpu")) is None

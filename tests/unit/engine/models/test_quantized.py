@@ -103,3 +103,8 @@ def test_dummy_weights(hf_model_dir, paged_model) -> None:
     down = model.model.layers[0].mlp.down
     assert down.weight.dtype == FP8
     assert 0.01 < (down.weight.float() * down.weight_scale).abs().max() <= 0.0201
+
+
+def test_what_runs_through_transformers_is_refused(hf_model_dir) -> None:
+    with pytest.raises(ModelLoadError, match=r"native code alone, and Starcoder2ForCausalLM runs"):
+        load_model(hf_model_dir("starcoder2"), load_format="dummy", quantization=ONLINE)

@@ -1,0 +1,181 @@
+"""Float8 layers on a GPU: kernels against torch's operations, models against transformers'.
+
+    python e2e/gpu/quantized.py [--models llama31,...] [--results F.json]
+
+Every product is compared with that of the dequantised numbers in float64, for sizes that each way
+of multiplying takes. Then small random models, quantised as they load, are stepped over a paged
+cache in bf16: their logits are to be nearer to those of transformers' model with the same numbers
+in float8 than that one's are to the plain model. Exits 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks", "tests")]
+
+from common import commit  # noqa: E402
+from support.engines import random_models  # noqa: E402
+from support.engines.quantized_reference import dequantized, quantized_linears  # noqa: E402
+
+from kvasir.models.quantization import (  # noqa: E402
+    Activations,
+    Numbers,
+    Quantization,
+    Scales,
+)
+from kvasir_engine.kernels.expert_routing import make_expert_blocks  # noqa: E402
+from kvasir_engine.kernels.gemm import fp8_linear  # noqa: E402
+from kvasir_engine.kernels.gemm.skinny import SkinnyTuning  # noqa: E402
+from kvasir_engine.kernels.grouped_gemm import grouped_gemm, moe_tuning_for  # noqa: E402
+from kvasir_engine.kernels.quantize_rows import quantize_rows  # noqa: E402
+from kvasir_engine.kernels.quantized_rows import quantized_by_torch  # noqa: E402
+from kvasir_engine.kernels.silu_mul import gated_rows  # noqa: E402
+from kvasir_engine.loader.load_model import load_model  # noqa: E402
+
+DEVICE = torch.device("cuda")
+ONLINE = Quantization("fp8", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN, online=True)
+TOKENS = (1, 5, 16, 40, 64, 65, 200, 700)
+SHAPES = ((256, 512), (6144, 4096), (4096, 14336), (80, 48), (100, 72))
+"""Outputs and inputs."""
+EXACT = 0.006
+"""Error of numbers that are rounded to bf16, and of sums that tensor cores keep shorter."""
+MODELS = ("llama31", "qwen3", "gemma2", "olmo2", "phi3", "exaone4", "mixtral", "qwen3_moe")
+NEAR = 0.8
+"""Most that a model may be off, as a share of what float8 costs: bf16 rounds before float8 does,
+and so some numbers to a neighbour."""
+
+
+def off(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Return the relative error of the whole."""
+    return float((got.double() - want.double()).norm() / want.double().norm())
+
+
+def products() -> Iterator[tuple[str, float]]:
+    """(what, error) of each product and quantisation."""
+    small = SkinnyTuning(64, 128, 4, 4, prefetched=0)
+    for outputs, inputs in SHAPES:
+        weight = quantize_rows(torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16))
+        bias = torch.randn(outputs, device=DEVICE, dtype=torch.bfloat16)
+        for tokens in TOKENS:
+            x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+            rows, theirs = quantize_rows(x), quantized_by_torch(x)
+            name = f"{tokens} x {inputs} -> {outputs}"
+            yield f"{name} quantised", off(dequantized(rows), dequantized(theirs))
+            want = dequantized(rows).double() @ dequantized(weight).double().t() + bias
+            got = fp8_linear.fp8_linear(rows, *weight, bias, torch.bfloat16)
+            yield f"{name} product", off(got, want)
+            if tokens <= 64 and outputs % 128 == inputs % 128 == 0:
+                for parts in (1, 2):
+                    with patch.object(
+                        fp8_linear,
+                        "fp8_tuning",
+                        lambda *_, p=parts: SkinnyTuning(64, 128, 4, 4, 0, p),
+                    ):
+                        sums: Any = fp8_linear.fp8_parts(rows, *weight, bias)
+                    yield f"{name} in {parts} parts", off(sums.sum(0), want)
+                with patch.object(fp8_linear, "fp8_tuning", lambda *_: small):
+                    out: Any = fp8_linear.fp8_gated(rows, *weight, bias, "silu", torch.bfloat16)
+                first, second = want.float().bfloat16().chunk(2, dim=-1)
+                yield f"{name} gated", off(out, torch.nn.functional.silu(first) * second)
+            if outputs % 2 == 0:
+                wide = torch.randn(tokens, outputs, device=DEVICE, dtype=torch.bfloat16)
+                first, second = wide.chunk(2, dim=-1)
+                gate = quantized_by_torch(torch.nn.functional.silu(first) * second)
+                yield (
+                    f"{name} gate quantised",
+                    off(dequantized(gated_rows(wide, gelu=False)), dequantized(gate)),
+                )
+
+
+def experts() -> Iterator[tuple[str, float]]:
+    """(what, error) of products of experts."""
+    count, top_k, inputs, outputs = 8, 2, 256, 384
+    weight = quantize_rows(torch.randn(count * outputs, inputs, device=DEVICE).bfloat16())
+    matrices = dequantized(weight).double().view(count, outputs, inputs)
+    for tokens in (1, 30, 500):
+        rows = quantize_rows(torch.randn(tokens, inputs, device=DEVICE).bfloat16())
+        chosen = torch.stack([torch.randperm(count, device=DEVICE)[:top_k] for _ in range(tokens)])
+        tuning = moe_tuning_for(chosen.numel(), count)
+        blocks = make_expert_blocks(chosen.int(), count, tuning.rows)
+        got = grouped_gemm(
+            rows,
+            weight.values.view(count, outputs, inputs),
+            blocks,
+            tuning,
+            top_k=top_k,
+            scales=weight.scales,
+            dtype=torch.bfloat16,
+        )
+        each = dequantized(rows).double().repeat_interleave(top_k, 0)
+        want = torch.einsum("ti,toi->to", each, matrices[chosen.flatten().long()])
+        yield f"{tokens} tokens of experts", off(got, want[blocks.order.long()])
+
+
+def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
+    """Logits [tokens, vocabulary] of a prompt and of tokens that come one by one."""
+    from transformers import AutoModelForCausalLM
+
+    kind, fields = random_models.MODELS[name]
+    larger = {"hidden_size": 128, "intermediate_size": 256, **fields}
+    with patch.dict(random_models.MODELS, {name: (kind, larger)}):
+        random_models.save_hf_model(name, directory)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(
+        directory, attn_implementation="eager", dtype=torch.float32
+    )
+    theirs.set_experts_implementation("eager")
+    tokens = [7 * i % 160 for i in range(100)]
+    with torch.inference_mode():
+        plain = theirs(torch.tensor([tokens])).logits[0]
+        with quantized_linears(theirs, "gate.weight"):
+            quantised = theirs(torch.tensor([tokens])).logits[0]
+        model = load_model(directory, dtype="bfloat16", device="cuda", quantization=ONLINE).model
+        paged = random_models.PagedModel(model)
+        ours = [paged.step({"a": tokens[:80]})["a"]]
+        ours += [paged.step({"a": [token]})["a"] for token in tokens[80:]]
+    return {"plain": plain, "quantised": quantised, "ours": torch.cat(ours).float().cpu()}
+
+
+def main() -> None:
+    """Print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    faults: list[str] = []
+    errors = dict([*products(), *experts()])
+    faults += [f"{what}: {error:.4f} off" for what, error in errors.items() if error > EXACT]
+    worst = max(errors, key=lambda what: errors[what])
+    print(
+        f"{len(errors)} products and quantisations, worst {errors[worst]:.4f}: {worst}", flush=True
+    )
+    rows: dict[str, dict[str, float]] = {}
+    for name in filter(None, options.models.split(",")):
+        with tempfile.TemporaryDirectory() as directory:
+            logits = logits_of(name, Path(directory))
+        lost = off(logits["quantised"], logits["plain"])
+        rows[name] = {"lost": lost, "off": off(logits["ours"], logits["quantised"])}
+        print(name, rows[name], flush=True)
+        if not rows[name]["off"] < NEAR * lost:
+            faults.append(f"{name}: {rows[name]['off']:.4f} off, float8 itself {lost:.4f}")
+    if options.results:
+        gpu = torch.cuda.get_device_name()
+        made = {"commit": commit(), "gpu": gpu, "errors": errors, "models": rows, "faults": faults}
+        options.results.write_text(json.dumps(made, indent=1) + "\n")
+    print("faults:", *faults or ["none"], sep="\n")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
