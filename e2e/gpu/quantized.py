@@ -135,11 +135,11 @@ def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
     )
     theirs.set_experts_implementation("eager")
     tokens = [7 * i % 160 for i in range(100)]
+    model = load_model(directory, dtype="bfloat16", device="cuda", quantization=ONLINE).model
     with torch.inference_mode():
         plain = theirs(torch.tensor([tokens])).logits[0]
         with quantized_linears(theirs, "gate.weight"):
             quantised = theirs(torch.tensor([tokens])).logits[0]
-        model = load_model(directory, dtype="bfloat16", device="cuda", quantization=ONLINE).model
         paged = random_models.PagedModel(model)
         ours = [paged.step({"a": tokens[:80]})["a"]]
         ours += [paged.step({"a": [token]})["a"] for token in tokens[80:]]
