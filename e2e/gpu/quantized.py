@@ -4,8 +4,8 @@
 
 Every product is compared with that of the dequantised numbers in float64, for sizes that each way
 of multiplying takes. Then small random models, quantised as they load, are stepped over a paged
-cache in bf16: their logits are to be nearer to those of transformers' model with the same numbers
-in float8 than that one's are to the plain model. Exits 1 when one is not.
+cache in bf16: their logits are to be as near to those of transformers' fp32 model with the same
+numbers in float8 as those that torch's operations compute in bf16. Exits 1 when they are not.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ SHAPES = ((256, 512), (6144, 4096), (4096, 14336), (80, 48), (100, 72))
 EXACT = 0.006
 """Error of numbers that are rounded to bf16, and of sums that tensor cores keep shorter."""
 MODELS = ("llama31", "qwen3", "gemma2", "olmo2", "phi3", "exaone4", "mixtral", "qwen3_moe")
-NEAR = 0.8
-"""Most that a model may be off, as a share of what float8 costs: bf16 rounds before float8 does,
-and so some numbers to a neighbour."""
+NEAR = 1.25
+"""Most that a model may be off, as a multiple of what torch's operations are: bf16 rounds before
+float8 does, and so some numbers to a neighbour."""
 
 
 def off(got: torch.Tensor, want: torch.Tensor) -> float:
@@ -123,9 +123,7 @@ def experts() -> Iterator[tuple[str, float]]:
 
 
 def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
-    """Logits [tokens, vocabulary] of a prompt and of tokens that come one by one."""
-    from transformers import AutoModelForCausalLM
-
+    """Logits [tokens, vocabulary] of the reference, by kernels, and by torch's operations."""
     kind, fields = random_models.MODELS[name]
     larger = {"hidden_size": 128, "intermediate_size": 256, **fields}
     with patch.dict(random_models.MODELS, {name: (kind, larger)}):
@@ -135,15 +133,34 @@ def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
     )
     theirs.set_experts_implementation("eager")
     tokens = [7 * i % 160 for i in range(100)]
-    model = load_model(directory, dtype="bfloat16", device="cuda", quantization=ONLINE).model
+    return {
+        "float8": reference(directory, tokens),
+        "kernels": stepped(directory, "cuda", tokens),
+        "torch": stepped(directory, "cpu", tokens),
+    }
+
+
+def reference(directory: Path, tokens: list[int]) -> torch.Tensor:
+    """Logits of transformers' model with its linear layers in float8."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        directory, attn_implementation="eager", dtype=torch.float32
+    )
+    model.set_experts_implementation("eager")
+    with torch.inference_mode(), quantized_linears(model, "gate.weight"):
+        logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
+    return logits
+
+
+def stepped(directory: Path, device: str, tokens: list[int]) -> torch.Tensor:
+    """Logits of the engine's model: of a prompt, then of tokens that come one by one."""
+    model = load_model(directory, dtype="bfloat16", device=device, quantization=ONLINE).model
     with torch.inference_mode():
-        plain = theirs(torch.tensor([tokens])).logits[0]
-        with quantized_linears(theirs, "gate.weight"):
-            quantised = theirs(torch.tensor([tokens])).logits[0]
         paged = random_models.PagedModel(model)
-        ours = [paged.step({"a": tokens[:80]})["a"]]
-        ours += [paged.step({"a": [token]})["a"] for token in tokens[80:]]
-    return {"plain": plain, "quantised": quantised, "ours": torch.cat(ours).float().cpu()}
+        found = [paged.step({"a": tokens[:80]})["a"]]
+        found += [paged.step({"a": [token]})["a"] for token in tokens[80:]]
+    return torch.cat(found).float().cpu()
 
 
 def main() -> None:
@@ -164,11 +181,10 @@ def main() -> None:
     for name in filter(None, options.models.split(",")):
         with tempfile.TemporaryDirectory() as directory:
             logits = logits_of(name, Path(directory))
-        lost = off(logits["quantised"], logits["plain"])
-        rows[name] = {"lost": lost, "off": off(logits["ours"], logits["quantised"])}
-        print(name, rows[name], flush=True)
-        if not rows[name]["off"] < NEAR * lost:
-            faults.append(f"{name}: {rows[name]['off']:.4f} off, float8 itself {lost:.4f}")
+        row = rows[name] = {by: off(logits[by], logits["float8"]) for by in ("kernels", "torch")}
+        print(name, row, flush=True)
+        if not row["kernels"] < NEAR * row["torch"]:
+            faults.append(f"{name}: kernels {row['kernels']:.4f} off, torch {row['torch']:.4f}")
     if options.results:
         gpu = torch.cuda.get_device_name()
         made = {"commit": commit(), "gpu": gpu, "errors": errors, "models": rows, "faults": faults}
