@@ -7,6 +7,7 @@ from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda", "sim"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+QuantizationName = Literal["auto", "fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4"]
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 BlockSize = Literal[8, 16, 32, 64, 128]
 """Tokens of a KV block."""

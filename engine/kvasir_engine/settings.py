@@ -21,6 +21,7 @@ from kvasir.engine_values import (
     Device,
     Dtype,
     LoadFormat,
+    QuantizationName,
 )
 from kvasir.models.config_overrides import ConfigOverrides, read_overrides
 from kvasir.models.hf_config import ConfigError
@@ -131,6 +132,9 @@ class EngineSettings:
         "auto", "sim computes nothing: a step sleeps as --speed-profile says.", MODEL
     )
     dtype: Dtype = flag("auto", "auto = the model's own on a GPU, float32 on a CPU.", MODEL)
+    quantization: QuantizationName = flag(
+        "auto", "auto = as the checkpoint is; fp8 also quantises plain weights at load.", MODEL
+    )
     max_model_len: int | None = flag(
         None, "Longest prompt plus output, tokens; default: what fits.", MODEL
     )
@@ -206,6 +210,7 @@ class EngineSettings:
             self,
             device=Device,
             dtype=Dtype,
+            quantization=QuantizationName,
             load_format=LoadFormat,
             model_impl=ModelImpl,
             kernels=KernelChoice,
@@ -242,7 +247,9 @@ class EngineSettings:
     @property
     def overrides(self) -> ConfigOverrides:
         """The values to put into the model's config.json."""
-        return ConfigOverrides(self.hf_overrides or {}, self.rope_scaling, self.rope_theta)
+        return ConfigOverrides(
+            self.hf_overrides or {}, self.rope_scaling, self.rope_theta, self.quantization
+        )
 
 
 def make_settings(model: str, **flags: Any) -> EngineSettings:

@@ -10,11 +10,12 @@ import typer
 
 from kvasir.cli.deployment_option import read_deployments
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
+from kvasir.engine_values import QuantizationName
 from kvasir.model_uri import ModelURIError, parse_model_uri
-from kvasir.models.config_overrides import ConfigOverrides, overrides_in, read_overrides
+from kvasir.models.config_overrides import ConfigOverrides, read_overrides
 from kvasir.models.fit import GPUS, Workload
 from kvasir.models.fit.devices import Device, DeviceError, cpu, known_gpus, local_gpu, named_gpu
-from kvasir.models.fit.fit_plan import Plan, plan_deployment, plan_model
+from kvasir.models.fit.fit_plan import Plan, overrides_of, plan_deployment, plan_model
 from kvasir.models.hf_config import ConfigError, load_config, parse_shape
 from kvasir.models.local_config import find_config
 from kvasir.models.model_shape import ModelShape
@@ -67,6 +68,9 @@ def plan(
         Literal["float32", "bfloat16", "float16"] | None,
         typer.Option(help="Type of the weights. Default: the model's."),
     ] = None,
+    quantization: Annotated[
+        QuantizationName, typer.Option(help="Format of the weights; fp8 also of plain ones.")
+    ] = "auto",
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(min=0.05, max=1.0, help="Share of the memory. Default: 0.9.")
     ] = None,
@@ -85,13 +89,14 @@ def plan(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         device = named_gpu(gpu, memory)
-        overrides = ConfigOverrides(read_overrides(hf_overrides or {}, "--hf-overrides"))
+        fields = read_overrides(hf_overrides or {}, "--hf-overrides")
+        overrides = ConfigOverrides(fields, quantization=quantization)
         if model is not None and file is None:
             work, shape = Workload(**options), _shape(model, config, overrides)
             devices = [device] if device else known_gpus()
             plans = [plan_model(model, shape, devices, work, tensor_parallel=tensor_parallel_size)]
         elif file is not None and model is None:
-            if options or tensor_parallel_size or hf_overrides:
+            if options or tensor_parallel_size or hf_overrides or quantization != "auto":
                 fail("with -f the file says how the model is run; change it there", EXIT_USAGE)
             plans = _file(file, device, config)
         else:
@@ -110,8 +115,8 @@ def _file(file: Path, device: Device | None, config: Path | None) -> list[Plan]:
 
 
 def _deployment(deployment: LLMDeployment, device: Device | None, config: Path | None) -> Plan:
-    model, overrides = deployment.spec.model, overrides_in(deployment.spec.engine.args)
-    shape = _shape(model.uri, config, overrides, model.revision)
+    model = deployment.spec.model
+    shape = _shape(model.uri, config, overrides_of(deployment.spec), model.revision)
     if device is None:
         device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()
     return plan_deployment(deployment, shape, device)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvasir.engine_values import QuantizationName
 from kvasir.models.hf_config import ConfigError
+from kvasir.models.quantization_config import put_quantization
 
 _LENGTHENING = ("yarn", "linear")
 """Kinds of rope scaling by whose factor the model's context grows, as in vLLM."""
@@ -18,16 +20,17 @@ _JSON_FLAGS = ("--hf-overrides", "--rope-scaling")
 
 @dataclass(frozen=True, slots=True)
 class ConfigOverrides:
-    """--hf-overrides, --rope-scaling and --rope-theta."""
+    """--hf-overrides, --rope-scaling, --rope-theta and --quantization."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Objects of the config are merged with those here, everything else is replaced."""
     rope_scaling: Mapping[str, Any] | None = None
     rope_theta: float | None = None
+    quantization: QuantizationName = "auto"
 
     def apply(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config with them. Raises ConfigError."""
-        made = _merged(config, self.fields)
+        made = put_quantization(_merged(config, self.fields), self.quantization)
         if self.rope_scaling is None and self.rope_theta is None:
             return made
         text = made.get("text_config")

@@ -27,6 +27,8 @@ def engine_command(
     command += ["--served-model-name", *deployment.served_names]
     if spec.model.revision is not None and model is None:
         command += ["--revision", spec.model.revision]
+    if spec.model.quantization != "auto":
+        command += ["--quantization", spec.model.quantization]
     if spec.model.trust_remote_code:
         command.append("--trust-remote-code")
     wanted = spec.parallelism.tensor

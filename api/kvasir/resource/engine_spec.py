@@ -133,6 +133,7 @@ RESERVED_FLAGS = {
     "--ssl-keyfile": _PLAIN,
     "--served-model-name": "use spec.model.name and spec.model.aliases",
     "--revision": "use spec.model.revision",
+    "--quantization": "use spec.model.quantization",
     "--trust-remote-code": "use spec.model.trustRemoteCode",
     "--tensor-parallel-size": "use spec.parallelism.tensor",
     "--drain-timeout": "use spec.lifecycle.drainSeconds",

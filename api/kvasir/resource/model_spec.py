@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from kvasir.engine_values import QuantizationName
 from kvasir.model_uri import ModelURI, parse_model_uri
 from kvasir.resource.field_types import ObjectName, Revision, SecretKey, ServedName, SourceURI
 from kvasir.resource.strict_model import StrictModel, rule, rules
@@ -80,6 +81,10 @@ class Model(StrictModel):
     """Secret that the download needs: a token for `hf://` and `https://`, a Docker configuration
     for `oci://`, and for `s3://` environment variables (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
+
+    quantization: QuantizationName = "auto"
+    """Format of the linear layers' weights: auto is as the checkpoint is, fp8 also quantises plain
+    weights as they are loaded; another one than the checkpoint's is refused."""
 
     trust_remote_code: bool = False
     """Allow Python code from the model's repository to run in the engine."""

@@ -104,6 +104,7 @@ ACCEPTED = {
     "the same revision twice": spec("hf://org/model@main", model={"revision": "main"}),
     "secret": spec("s3://bucket/x", model={"secretRef": {"name": "s"}}),
     "names": spec(model={"name": "a", "aliases": ["b", "c"]}),
+    "quantisation": spec(model={"quantization": "compressed-tensors"}),
     "flag": spec(engine={"args": ["--no-overlap", "--tokenizer", "x"]}),
     "env": spec(
         engine={
@@ -152,6 +153,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "alias": (spec(model={"name": "a", "aliases": ["a"]}), "name is among the aliases too"),
     "own name": (spec(model={"aliases": ["own"]}), "deployment's own name is among the aliases"),
     "aliases": (spec(model={"aliases": ["a", "a"]}), "Duplicate value"),
+    "quantisation": (spec(model={"quantization": "int8"}), 'Unsupported value: "int8"'),
+    "quantisation's flag": (
+        spec(engine={"args": ["--quantization", "fp8"]}),
+        "use spec.model.quantization",
+    ),
     "flag": (spec(engine={"args": ["--port=1"]}), "--port cannot be an extra argument: it is set"),
     "field's flag": (spec(engine={"args": ["--seed", "1"]}), "use spec.engine.config.seed"),
     "env's name": (

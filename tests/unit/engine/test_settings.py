@@ -59,10 +59,12 @@ def test_a_setting_that_cannot_work_names_its_flag(
 
 @pytest.mark.parametrize("given", ['{"a": {"b": 1}}', {"a": {"b": 1}}])
 def test_overrides_are_json_or_an_object(given: Any) -> None:
-    made = EngineSettings("m", hf_overrides=given, rope_scaling=given, rope_theta=2.0)
+    made = EngineSettings(
+        "m", hf_overrides=given, rope_scaling=given, rope_theta=2.0, quantization="fp8"
+    )
     again = msgspec.json.decode(msgspec.json.encode(made), type=EngineSettings)
     assert made == again
-    assert made.overrides == ConfigOverrides({"a": {"b": 1}}, {"a": {"b": 1}}, 2.0)
+    assert made.overrides == ConfigOverrides({"a": {"b": 1}}, {"a": {"b": 1}}, 2.0, "fp8")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,7 @@ def test_a_tokenizer_that_is_left_out_has_no_name() -> None:
             "'outlines'.",
         ),
         ({"kernels": "fast"}, "--kernels must be one of auto, torch, got 'fast'."),
+        ({"quantization": "int8"}, "--quantization must be one of auto, fp8, awq, gptq, "),
         ({"max_logprobs": -1}, "--max-logprobs must be at least 0, got -1."),
     ],
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvasir.models.config_overrides import ConfigOverrides, overrides_in
 from kvasir.models.fit.devices import Device
 from kvasir.models.fit.estimate import Fit, Workload, estimate_fit, suggest_tensor_parallel
 from kvasir.models.model_shape import ModelShape
 from kvasir.quantity import format_bytes
 from kvasir.resource import LLMDeployment
-from kvasir.resource.llmdeployment import EngineConfig
+from kvasir.resource.llmdeployment import EngineConfig, Spec
 
 CPU_KV_BYTES = 1 << 30
 """KV memory that an engine takes on a CPU when it is not told."""
@@ -85,6 +86,11 @@ def plan_deployment(deployment: LLMDeployment, shape: ModelShape, device: Device
         tensor_parallel=tensor if isinstance(tensor, int) else None,
         replicas=deployment.spec.replicas,
     )
+
+
+def overrides_of(spec: Spec) -> ConfigOverrides:
+    """Return what `spec` puts into the model's config.json. Raises ConfigError."""
+    return replace(overrides_in(spec.engine.args), quantization=spec.model.quantization)
 
 
 def workload(config: EngineConfig) -> Workload:

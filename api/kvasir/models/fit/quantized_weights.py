@@ -10,9 +10,7 @@ from kvasir.models.model_shape import ModelShape
 from kvasir.models.quantization import Activations, Numbers, Packing, Quantization, Scales
 
 _FP8_SCALE_BYTES = 4
-"""Of float32."""
 _INT4_SCALE_BYTES = 2
-"""Of the type of activations."""
 _INDEX_BYTES = 4
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvasir.models.config_overrides import overrides_in
 from kvasir.models.fit.devices import Device
 from kvasir.models.fit.estimate import Fit, Workload
-from kvasir.models.fit.fit_plan import Option, fit_option, workload
+from kvasir.models.fit.fit_plan import Option, fit_option, overrides_of, workload
 from kvasir.models.hf_config import ConfigError, parse_shape
 from kvasir.models.model_shape import ModelShape
 from kvasir.quantity import format_bytes
@@ -54,7 +53,7 @@ def fits(
     has `gpus_per_node` of them; None = not known. With parallelism.tensor auto the answer is for
     `suggested_tensor` GPUs."""
     try:
-        shape = parse_shape(overrides_in(spec.engine.args).apply(model.config))
+        shape = parse_shape(overrides_of(spec).apply(model.config))
     except ConfigError as error:
         return FitResult(None, f"The model's size cannot be told from its config.json: {error}.")
     work = replace(workload(spec.engine.config), checkpoint_bytes=model.weight_bytes)

@@ -69,6 +69,19 @@ def test_overrides_of_the_config_count(config: str, tmp_path: Path) -> None:
         assert each["options"][-1]["longestContext"] == 512
 
 
+def test_the_format_of_the_weights_is_told(config: str, tmp_path: Path) -> None:
+    def weights(*arguments: str) -> int:
+        return int(plan_json(*arguments)[0]["options"][-1]["weightBytes"])
+
+    asked = ("--model", config, "--gpu", "h100", "--quantization", "fp8")
+    assert "bfloat16, fp8 (a scale a channel, made at load), context" in plan(*asked).stdout
+    (found,) = plan_json(*asked)
+    assert found["quantization"] == "fp8"
+    assert weights(*asked) < 0.6 * weights(*asked[:4])
+    file = deployment(tmp_path, "hf://a/b, quantization: fp8")
+    assert weights("-f", file, "--config", config, "--gpu", "h100") == weights(*asked)
+
+
 def test_what_does_not_fit_ends_with_1_and_the_remedy(config: str) -> None:
     result = plan("--model", config, "--gpu", "t4", "--tensor-parallel-size", "1")
     assert result.exit_code == 1
@@ -149,6 +162,7 @@ def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> No
         (["--model", "x://y"], "scheme 'x' is not one of"),
         (["--model", "m", "--hf-overrides", "["], "--hf-overrides takes a JSON object"),
         (["-f", "a", "--hf-overrides", "{}"], "with -f the file says how the model is run"),
+        (["-f", "a", "--quantization", "fp8"], "with -f the file says how the model is run"),
         (["--model", "m", "--gpu", "h10"], "GPU 'h10' is not known: did you mean h100?"),
         (["--model", "m", "--gpu-memory", "big"], "--gpu-memory: 'big' is not an amount"),
     ],

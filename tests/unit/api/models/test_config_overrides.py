@@ -9,6 +9,7 @@ import pytest
 
 from kvasir.models.config_overrides import ConfigOverrides, overrides_in, read_overrides
 from kvasir.models.hf_config import ConfigError
+from kvasir.models.quantization_config import parse_quantization
 
 CONFIG = {"rope_theta": 1e4, "max_position_embeddings": 100, "vocab_size": 7}
 YARN = {"rope_type": "yarn", "factor": 4.0}
@@ -116,3 +117,13 @@ def test_arguments_that_cannot_be_read(args: list[str]) -> None:
 def test_a_config_is_any_mapping() -> None:
     config: Any = {"a": {"b": 1}}
     assert ConfigOverrides({"a": {"c": 2}}).apply(config) == {"a": {"b": 1, "c": 2}}
+
+
+def test_a_quantisation_is_put_into_the_config_as_overridden() -> None:
+    overrides = ConfigOverrides({"quantization_config": None}, quantization="fp8")
+    made = overrides.apply(CONFIG | {"quantization_config": {"quant_method": "torchao"}})
+    found = parse_quantization(made)
+    assert found is not None
+    assert found.online
+    with pytest.raises(ConfigError, match="--quantization awq: the checkpoint's weights are plain"):
+        ConfigOverrides(quantization="awq").apply(CONFIG)

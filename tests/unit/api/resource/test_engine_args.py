@@ -42,6 +42,7 @@ def test_every_field_has_its_flag() -> None:
                 "revision": "r1",
                 "name": "m",
                 "aliases": ["n", "o"],
+                "quantization": "fp8",
                 "trustRemoteCode": True,
             },
             engine={
@@ -70,8 +71,16 @@ def test_every_field_has_its_flag() -> None:
     )
     assert command == [
         *("python", "-m", "kvasir", "serve", "hf://a/b", "--host", "::", "--port", "1"),
-        *("--served-model-name", "m", "n", "o", "--revision", "r1", "--trust-remote-code"),
-        *("--tensor-parallel-size", "2", "--drain-timeout", "5", "--max-model-len", "10"),
+        *("--served-model-name", "m", "n", "o", "--revision", "r1", "--quantization", "fp8"),
+        *(
+            "--trust-remote-code",
+            "--tensor-parallel-size",
+            "2",
+            "--drain-timeout",
+            "5",
+            "--max-model-len",
+            "10",
+        ),
         *("--dtype", "bfloat16", "--gpu-memory-utilization", "0.5", "--max-num-seqs", "2"),
         *("--max-num-batched-tokens", "3", "--block-size", "32", "--no-enable-prefix-caching"),
         *("--device", "cuda", "--kv-cache-memory-bytes", str(2**30), "--seed", "4"),

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kvasir.models.config_overrides import ConfigOverrides
+from kvasir.models.fit.estimate import weight_bytes
 from kvasir_engine.loader import load_model as loader
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model, resolve_dtype
@@ -124,6 +125,28 @@ def test_configs_that_are_refused(fields, message, hf_model_dir, tmp_path) -> No
     directory = edit_config(hf_model_dir("llama3"), tmp_path / "model", **fields)
     with pytest.raises(ModelLoadError, match=message):
         load_model(directory)
+
+
+def test_plain_weights_are_quantised_where_the_user_asks_for_it(hf_model_dir) -> None:
+    asked = ConfigOverrides(quantization="fp8")
+    loaded = load_model(hf_model_dir("llama3"), overrides=asked)
+    assert isinstance(loaded.model, torch.nn.Module)
+    stored = {p.dtype for name, p in loaded.model.named_parameters() if "self_attn" in name}
+    assert torch.float8_e4m3fn in stored
+    assert loaded.shape.quantization_method == "fp8"
+
+
+@pytest.mark.parametrize("quantization", ["auto", "fp8"])
+@pytest.mark.parametrize("name", ["llama3", "qwen3_moe", "mixtral", "gemma2", "phi3", "exaone4"])
+def test_weights_take_what_the_fit_counts(name, quantization, hf_model_dir) -> None:
+    loaded = load_model(
+        hf_model_dir(name),
+        load_format="none",
+        overrides=ConfigOverrides(quantization=quantization),
+    )
+    assert isinstance(loaded.model, torch.nn.Module)
+    size = sum(p.nbytes for p in loaded.model.parameters())
+    assert size == weight_bytes(loaded.shape, dtype="float32")
 
 
 def test_directories_that_are_refused(tmp_path: Path) -> None:

@@ -105,6 +105,14 @@ def test_sizes_come_from_what_the_user_puts_into_the_config(model_dir):
     assert (built_runner.vocab_size, built_runner.max_model_len) == (600, 8192)
 
 
+def test_the_quantisation_is_what_the_user_asks_for(model_dir):
+    assert build_sim_runner(settings(model_dir), model_dir).quantization is None
+    asked = settings(model_dir, quantization="fp8")
+    assert build_sim_runner(asked, model_dir).quantization == "fp8"
+    with pytest.raises(SettingsError, match="--quantization gptq: the checkpoint's weights are"):
+        build_sim_runner(settings(model_dir, quantization="gptq"), model_dir)
+
+
 def test_a_context_beyond_the_pool_is_lowered_or_refused(model_dir):
     cache = CacheSettings(num_blocks=11)
     assert build_sim_runner(settings(model_dir, cache=cache), model_dir).max_model_len == 160

@@ -124,6 +124,20 @@ def test_no_node_has_that_many_gpus() -> None:
     assert "no node has more than 2 GPUs" in result.message
 
 
+def test_the_quantisation_that_is_asked_for_counts() -> None:
+    facts, plain = CheckpointFacts(LLAMA_70B), spec(2, tensor=2)
+    asked = plain.model_copy(
+        update={"model": plain.model.model_copy(update={"quantization": "fp8"})}
+    )
+    half, whole = fits(asked, facts, GPUS["h100"]), fits(plain, facts, GPUS["h100"])
+    assert half.weights_bytes is not None
+    assert whole.weights_bytes is not None
+    assert half.weights_bytes < 0.55 * whole.weights_bytes
+    refused = fits(asked, CheckpointFacts(LLAMA_70B_AWQ), GPUS["h100"])
+    assert refused.fits is None
+    assert "--quantization fp8: the checkpoint's weights are awq" in refused.message
+
+
 def test_an_unknown_memory_or_architecture_is_no_answer() -> None:
     unread = fits(spec(), CheckpointFacts(LLAMA_8B), None)
     assert unread.fits is None
