@@ -34,7 +34,7 @@ class Format(Protocol):
     """Numbers of a layer."""
 
     prefix: str
-    """What its table's name begins with."""
+    """Beginning of its table's name."""
     itemsize: int
 
     def weight(self, outputs: int, inputs: int) -> Any:

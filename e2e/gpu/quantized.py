@@ -28,12 +28,7 @@ from common import commit  # noqa: E402
 from support.engines import random_models  # noqa: E402
 from support.engines.quantized_reference import dequantized, quantized_linears  # noqa: E402
 
-from kvasir.models.quantization import (  # noqa: E402
-    Activations,
-    Numbers,
-    Quantization,
-    Scales,
-)
+from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
 from kvasir_engine.kernels.expert_routing import make_expert_blocks  # noqa: E402
 from kvasir_engine.kernels.gemm import fp8_linear  # noqa: E402
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning  # noqa: E402
@@ -44,7 +39,7 @@ from kvasir_engine.kernels.silu_mul import gated_rows  # noqa: E402
 from kvasir_engine.loader.load_model import load_model  # noqa: E402
 
 DEVICE = torch.device("cuda")
-ONLINE = Quantization("fp8", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN, online=True)
+ONLINE = ConfigOverrides(quantization="fp8")
 TOKENS = (1, 5, 16, 40, 64, 65, 200, 700)
 SHAPES = ((256, 512), (6144, 4096), (4096, 14336), (80, 48), (100, 72))
 """Outputs and inputs."""
@@ -128,10 +123,6 @@ def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
     larger = {"hidden_size": 128, "intermediate_size": 256, **fields}
     with patch.dict(random_models.MODELS, {name: (kind, larger)}):
         random_models.save_hf_model(name, directory)
-    theirs: Any = AutoModelForCausalLM.from_pretrained(
-        directory, attn_implementation="eager", dtype=torch.float32
-    )
-    theirs.set_experts_implementation("eager")
     tokens = [7 * i % 160 for i in range(100)]
     return {
         "float8": reference(directory, tokens),
@@ -155,7 +146,7 @@ def reference(directory: Path, tokens: list[int]) -> torch.Tensor:
 
 def stepped(directory: Path, device: str, tokens: list[int]) -> torch.Tensor:
     """Logits of the engine's model: of a prompt, then of tokens that come one by one."""
-    model = load_model(directory, dtype="bfloat16", device=device, quantization=ONLINE).model
+    model = load_model(directory, dtype="bfloat16", device=device, overrides=ONLINE).model
     with torch.inference_mode():
         paged = random_models.PagedModel(model)
         found = [paged.step({"a": tokens[:80]})["a"]]

@@ -16,6 +16,7 @@ from torch import nn
 
 from kvasir.engine_values import LoadFormat
 from kvasir.models.config_overrides import ConfigOverrides
+from kvasir.models.fit.estimate import weight_bytes
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir.models.quantization import Quantization
@@ -69,7 +70,6 @@ def load_model(
     trust_remote_code: bool = False,
     max_model_len: int | None = None,
     seed: int = 0,
-    quantization: Quantization | None = None,
     overrides: ConfigOverrides | None = None,
 ) -> LoadedModel:
     """Build the model that `model_dir`/config.json names and fill it with its weights.
@@ -77,9 +77,8 @@ def load_model(
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
     weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
     is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
-    transformers'. `max_model_len` decides which factors LongRoPE uses. `quantization` is how
-    weights are stored and multiplied. `overrides` are put into the config. Raises ModelLoadError
-    with what is wrong and what to do about it.
+    transformers'. `max_model_len` decides which factors LongRoPE uses. `overrides` are put into the
+    config. Raises ModelLoadError with what is wrong and what to do about it.
     """
     device = torch.device(device)
     fields = _read_config(model_dir, overrides or ConfigOverrides())
@@ -87,16 +86,15 @@ def load_model(
         config = model_config(fields, max_model_len)
     except ConfigError as error:
         raise ModelLoadError(f"{model_dir}: {error}") from error
-    quantization = quantization or config.shape.quantization
     kind = resolve_dtype(dtype, config.shape.dtype, device)
     fault = unsupported_dtype(kind, device)
     if fault is not None:
         raise ModelLoadError(fault)
-    source = _Source(model_dir, fields, config, kind, device, trust_remote_code, quantization)
+    source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
-    if quantization is not None:
-        _require_quantized_layers(config.shape.architecture, quantization, device, native=native)
+    if config.shape.quantization is not None:
+        _require_quantized_layers(config.shape, config.shape.quantization, device, native=native)
     make = source.native if native else source.transformers
     with out_of_memory.raise_on_out_of_memory(lambda: _too_large(config.shape, kind, device)):
         model = make(with_weights=load_format in ("auto", "safetensors"))
@@ -146,13 +144,13 @@ def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
 
 
 def _require_quantized_layers(
-    architecture: str, quantization: Quantization, device: torch.device, *, native: bool
+    shape: ModelShape, quantization: Quantization, device: torch.device, *, native: bool
 ) -> None:
     if not native:
+        remedy = "leave out --quantization" if quantization.online else "use its plain weights"
         raise ModelLoadError(
-            f"config field 'quantization_config': {quantization.summary} weights are multiplied by"
-            f" native code alone, and {architecture} runs through transformers'; use the model's"
-            f" unquantised version"
+            f"{shape.architecture} runs through transformers' code, and {quantization.summary}"
+            f" weights are multiplied by native code alone; {remedy}"
         )
     fault = unsupported_fp8(device)
     if fault is not None:
@@ -169,7 +167,6 @@ class _Source:
     dtype: torch.dtype
     device: torch.device
     trust_remote_code: bool
-    quantization: Quantization | None
 
     def native(self, *, with_weights: bool) -> DecoderForCausalLM:
         try:
@@ -182,12 +179,12 @@ class _Source:
         return model
 
     def _build_native(self) -> DecoderForCausalLM:
-        architecture = self.config.shape.architecture
-        if self.quantization is None:
-            return build_native(architecture, self.config)
+        shape = self.config.shape
+        if shape.quantization is None:
+            return build_native(shape.architecture, self.config)
         with deferred_weights():
-            model = build_native(architecture, self.config)
-        quantize_layers(model, self.quantization)
+            model = build_native(shape.architecture, self.config)
+        quantize_layers(model, shape.quantization)
         return model
 
     def transformers(self, *, with_weights: bool) -> TransformersForCausalLM:
@@ -222,7 +219,7 @@ def _read_config(model_dir: Path, overrides: ConfigOverrides) -> dict[str, Any]:
 
 def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
     ranks = tensor_parallel().size
-    asked = shape.parameters(ranks).total * dtype.itemsize / 2**30
+    asked = weight_bytes(shape, ranks, str(dtype).removeprefix("torch.")) / 2**30
     # None of it is free by now, and what was before is not the engine's to tell
     total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
     has = "which has less free" if total is None else f"of {total / 2**30:.1f} GiB in all"

@@ -85,6 +85,7 @@ class Fp8Linear:
             def largest(_: slice, read: torch.Tensor) -> None:
                 torch.maximum(scale, read.flatten().to(scale), out=scale)
 
+            # One for each matrix, as there are rows of `scales`; merged, they share the largest.
             stored.append(Stored("input_scale", scales, store=largest, single=True))
         return stored
 

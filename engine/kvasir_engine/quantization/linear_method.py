@@ -1,4 +1,4 @@
-"""How a linear layer's weights are stored, loaded and multiplied; one file a scheme beside this
+"""Methods by which linear layers store, load and multiply weights; one file a scheme beside this
 one.
 
 A layer (`layers/linear.py`) knows its sizes, its shard and its names in the checkpoint; its method
@@ -44,14 +44,14 @@ class Stored:
 
 
 class LinearLayer(Protocol):
-    """What a method sees of its layer: its parameters go onto it, under names of the method's."""
+    """A layer as its method sees it: parameters go onto it, under names of the method's."""
 
     local_inputs: int
     local_outputs: int
     dtype: torch.dtype
     weight: nn.Parameter
     weight_scale: nn.Parameter
-    """Where the method has scales, as the next."""
+    """Set by methods that have scales, as is the next."""
     input_scale: nn.Parameter
 
 

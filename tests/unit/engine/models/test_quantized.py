@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
+import json
 from typing import Any
 
 import pytest
@@ -12,15 +11,12 @@ from safetensors.torch import load_file, save_file
 from support.engines.quantized_reference import quantized_linears, quantized_tensors
 from transformers import AutoModelForCausalLM
 
-from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir.models.config_overrides import ConfigOverrides
 from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model
 
-BY_CHANNEL = Quantization(
-    "compressed-tensors", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN, ignored=("lm_head",)
-)
-ONLINE = replace(BY_CHANNEL, method="fp8", online=True)
+ONLINE = ConfigOverrides(quantization="fp8")
 TOKENS = [7 * i % 160 for i in range(40)]
 
 
@@ -48,7 +44,7 @@ def distance(got: torch.Tensor, want: torch.Tensor) -> float:
 def test_plain_checkpoints_are_quantised_as_they_load(
     name, hf_model_dir, hf_logits, paged_model, reference
 ) -> None:
-    model = load_model(hf_model_dir(name), quantization=ONLINE).model
+    model = load_model(hf_model_dir(name), overrides=ONLINE).model
 
     got = paged_model(model).step({"a": TOKENS})["a"]
 
@@ -59,9 +55,21 @@ def test_plain_checkpoints_are_quantised_as_they_load(
     assert distance(got, want) < 0.25 * lost
 
 
-def save_quantized(source, target, **options) -> None:
-    shutil.copy(source / "config.json", target)
-    tensors = quantized_tensors(load_file(source / "model.safetensors"), **options)
+def save_quantized(source, target, *, by_tensor: bool = False) -> None:
+    """A checkpoint as compressed-tensors writes it."""
+    weights = {"num_bits": 8, "type": "float", "strategy": "tensor" if by_tensor else "channel"}
+    inputs = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    quantization = {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = quantization
+    (target / "config.json").write_text(json.dumps(config))
+    tensors = quantized_tensors(load_file(source / "model.safetensors"), by_tensor=by_tensor)
     save_file(tensors, target / "model.safetensors")
 
 
@@ -70,8 +78,8 @@ def test_a_quantised_checkpoint_is_what_loading_would_have_made_of_the_plain_one
 ) -> None:
     save_quantized(hf_model_dir("qwen3"), tmp_path)
     models = [
-        load_model(tmp_path, quantization=BY_CHANNEL).model,
-        load_model(hf_model_dir("qwen3"), quantization=ONLINE).model,
+        load_model(tmp_path).model,
+        load_model(hf_model_dir("qwen3"), overrides=ONLINE).model,
     ]
 
     stored, online = (paged_model(model).step({"a": TOKENS})["a"] for model in models)
@@ -81,8 +89,7 @@ def test_a_quantised_checkpoint_is_what_loading_would_have_made_of_the_plain_one
 
 def test_scales_of_whole_matrices(hf_model_dir, hf_logits, paged_model, tmp_path) -> None:
     save_quantized(hf_model_dir("llama3"), tmp_path, by_tensor=True)
-    by_tensor = replace(BY_CHANNEL, scales=Scales.TENSOR)
-    model: Any = load_model(tmp_path, quantization=by_tensor).model
+    model: Any = load_model(tmp_path).model
 
     got = paged_model(model).step({"a": TOKENS})["a"]
 
@@ -91,13 +98,20 @@ def test_scales_of_whole_matrices(hf_model_dir, hf_logits, paged_model, tmp_path
 
 
 def test_a_scale_that_is_missing_is_named(hf_model_dir, tmp_path) -> None:
-    with pytest.raises(ModelLoadError, match=r"q_proj\.weight_scale"):
-        load_model(hf_model_dir("llama3"), quantization=BY_CHANNEL)
+    save_quantized(hf_model_dir("llama3"), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.1.self_attn.q_proj.weight_scale"]
+    save_file(tensors, tmp_path / "model.safetensors")
+
+    with pytest.raises(
+        ModelLoadError, match=r"lacks 1 weights .*1\.self_attn\.q_proj\.weight_scale"
+    ):
+        load_model(tmp_path)
 
 
 def test_dummy_weights(hf_model_dir, paged_model) -> None:
     mixtral = hf_model_dir("mixtral")
-    model: Any = load_model(mixtral, load_format="dummy", quantization=BY_CHANNEL).model
+    model: Any = load_model(mixtral, load_format="dummy", overrides=ONLINE).model
 
     assert paged_model(model).step({"a": TOKENS})["a"].isfinite().all()
     down = model.model.layers[0].mlp.down
@@ -106,5 +120,7 @@ def test_dummy_weights(hf_model_dir, paged_model) -> None:
 
 
 def test_what_runs_through_transformers_is_refused(hf_model_dir) -> None:
-    with pytest.raises(ModelLoadError, match=r"native code alone, and Starcoder2ForCausalLM runs"):
-        load_model(hf_model_dir("starcoder2"), load_format="dummy", quantization=ONLINE)
+    with pytest.raises(
+        ModelLoadError, match="Starcoder2ForCausalLM runs .* leave out --quantization"
+    ):
+        load_model(hf_model_dir("starcoder2"), load_format="dummy", overrides=ONLINE)
