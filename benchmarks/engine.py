@@ -1,7 +1,7 @@
 """The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
 
     python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
-        [--repeat 3] [--steps] [--out F.json]
+        [--quantization fp8] [--repeat 3] [--steps] [--out F.json]
 
 mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
@@ -242,11 +242,11 @@ def medians(runs: Runs) -> Figures:
     return found
 
 
-def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
+def report(model: Path, weights: str, runs: Runs, further: Iterable[Table]) -> Report:
     """Return the report of the runs so far, beside vLLM's figures and the limit of a perfect
     scheduler."""
     floors = json.loads((MODELS / "floors.json").read_text())
-    known = floors["models"].get(model.name, {})
+    known = floors["models"].get(model.name, {}) if weights == "bf16" else {}
     source = "{vllm}. The modelled limit is {modelled_limit}.".format(**floors["source"])
     rows, table = [], []
     for name, found in medians(runs).items():
@@ -259,7 +259,7 @@ def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
         table.append([name, f"{value:,.{digits}f}", *others])
     return Report(
         name="engine",
-        title=f"The engine on a GPU: {model.name}, bf16",
+        title=f"The engine on a GPU: {model.name}, {weights}",
         work=" ".join(__doc__.split("--out F.json]")[1].split()),
         figures=rows,
         tables=[Table("Beside others", COLUMNS, table, source), *further],
@@ -275,6 +275,7 @@ def main() -> None:
     parser.add_argument("--works", default=",".join(EVERY_DAY))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--steps", action="store_true", help="tell where each work's time went")
     parser.add_argument("--out", type=Path)
@@ -287,8 +288,10 @@ def main() -> None:
         max_num_seqs=256,
         max_num_batched_tokens=8192,
         max_model_len=options.max_model_len,
+        quantization=options.quantization,
         max_queued_requests=10_000,
     )
+    weights = "bf16" if options.quantization == "auto" else "fp8 weights, bf16 KV cache"
     core = build_core(settings, Path(options.model))
     engine = Engine(core)
     log = StepLog(core.scheduler) if options.steps else None
@@ -316,7 +319,7 @@ def main() -> None:
         print(name, json.dumps(found), flush=True)
         if options.out:
             made = replace(
-                report(Path(options.model), runs, tables.values()),
+                report(Path(options.model), weights, runs, tables.values()),
                 values={"hardware": hardware(), **start, **medians(runs)},
             )
             made.write(options.out)

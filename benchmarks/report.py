@@ -47,6 +47,7 @@ ORDER = (
         "llama8b_bf16_io",
         "llama8b_bf16_sampling",
         "llama8b_bf16_long",
+        "llama8b_fp8",
         "qwen06b_bf16",
         "qwen06b_bf16_io",
     ),

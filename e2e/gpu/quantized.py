@@ -30,11 +30,18 @@ from support.engines.quantized_reference import dequantized, quantized_linears  
 
 from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
 from kvasir_engine.kernels.expert_routing import make_expert_blocks  # noqa: E402
-from kvasir_engine.kernels.gemm import fp8_linear  # noqa: E402
+from kvasir_engine.kernels.gemm import block_gemm, fp8_linear  # noqa: E402
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning  # noqa: E402
 from kvasir_engine.kernels.grouped_gemm import grouped_gemm, moe_tuning_for  # noqa: E402
-from kvasir_engine.kernels.quantize_rows import quantize_rows  # noqa: E402
-from kvasir_engine.kernels.quantized_rows import quantized_by_torch  # noqa: E402
+from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows  # noqa: E402
+from kvasir_engine.kernels.quantized_rows import (  # noqa: E402
+    FP8,
+    GROUP,
+    QuantizedRows,
+    grouped_by_torch,
+    groups_of,
+    quantized_by_torch,
+)
 from kvasir_engine.kernels.silu_mul import gated_rows  # noqa: E402
 from kvasir_engine.loader.load_model import load_model  # noqa: E402
 
@@ -91,6 +98,29 @@ def products() -> Iterator[tuple[str, float]]:
                     f"{name} gate quantised",
                     off(dequantized(gated_rows(wide, gelu=False)), dequantized(gate)),
                 )
+
+
+def blocks() -> Iterator[tuple[str, float]]:
+    """(what, error) of products with scales of blocks."""
+    for outputs, inputs in ((6144, 4096), (4096, 14336), (256, 384), (200, 136)):
+        weight = torch.randn(outputs, inputs, device=DEVICE).to(FP8)
+        scales = torch.rand(groups_of(outputs), groups_of(inputs), device=DEVICE)
+        wide = scales.repeat_interleave(GROUP, 0)[:outputs].repeat_interleave(GROUP, 1)[:, :inputs]
+        for tokens in TOKENS:
+            x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+            rows, theirs = quantize_groups(x), grouped_by_torch(x)
+            name = f"{tokens} x {inputs} -> {outputs} in blocks"
+            yield f"{name} quantised", off(_plain(rows), _plain(theirs))
+            want = _plain(rows) @ (weight.double() * wide).t()
+            got = block_gemm.block_linear(rows, weight, scales, None, torch.bfloat16)
+            yield f"{name} product", off(got, want)
+            tiles = block_gemm.block_tiles(rows, weight, scales, torch.bfloat16)
+            yield f"{name} by tiles", off(tiles, want)
+
+
+def _plain(rows: QuantizedRows) -> torch.Tensor:
+    wide = rows.scales.repeat_interleave(GROUP, 1)[:, : rows.values.shape[1]]
+    return rows.values.double() * wide
 
 
 def experts() -> Iterator[tuple[str, float]]:
@@ -162,7 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     faults: list[str] = []
-    errors = dict([*products(), *experts()])
+    errors = dict([*products(), *blocks(), *experts()])
     faults += [f"{what}: {error:.4f} off" for what, error in errors.items() if error > EXACT]
     worst = max(errors, key=lambda what: errors[what])
     print(

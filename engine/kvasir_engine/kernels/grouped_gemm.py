@@ -15,7 +15,7 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
-from kvasir_engine.kernels.quantized_rows import QuantizedRows
+from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,12 @@ def moe_tuning_for(assignments: int, experts: int) -> MoETuning:
 
 @triton.jit
 def _tile_gemm(
-    a_rows, w_rows, a_mask, w_mask, k_size,
+    a_rows, w_rows, a_scales, w_scales, a_mask, w_mask, k_size,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """[BM, BN] fp32 of the rows at a_rows [BM] and w_rows [BN]."""
+    """[BM, BN] fp32 of the rows at a_rows [BM] and w_rows [BN]; with a `GROUP`, of which an
+    iteration has no more than one, times the scales of groups from a_scales and w_scales on."""
     k = tl.arange(0, BK)
     acc = tl.zeros([BM, BN], tl.float32)
     for start in tl.range(0, k_size, BK, num_stages=STAGES):
@@ -71,7 +72,12 @@ def _tile_gemm(
             a_given, w_given = a_given & (at < k_size)[None, :], w_given & (at < k_size)[:, None]
         a = tl.load(a_rows[:, None] + at[None, :], mask=a_given, other=0.0)
         w = tl.load(w_rows[None, :] + at[:, None], mask=w_given, other=0.0)
-        acc = tl.dot(a, w, acc, input_precision="ieee")
+        if GROUP > 0:
+            of_a = tl.load(a_scales + start // GROUP, mask=a_mask, other=0.0)
+            of_w = tl.load(w_scales + start // GROUP, mask=w_mask, other=0.0)
+            acc += tl.dot(a, w) * of_a[:, None] * of_w[None, :]
+        else:
+            acc = tl.dot(a, w, acc, input_precision="ieee")
     return acc
 
 
@@ -94,6 +100,7 @@ def _grouped_gemm(
     FIRST: tl.constexpr,
     GATED: tl.constexpr,
     SCALED: tl.constexpr,
+    GROUP: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -117,7 +124,16 @@ def _grouped_gemm(
     matrices: tl.constexpr = 2 if GATED else 1
     w_rows = w_ptr + (expert.to(tl.int64) * n_size * matrices + n) * k_size
     a_rows = x_ptr + a_row * k_size
-    acc = _tile_gemm(a_rows, w_rows, own, inside, k_size, BM, BN, BK, EVEN, STAGES)
+    a_scales, w_scales, up_scales = x_scale_ptr, w_scale_ptr, w_scale_ptr
+    if GROUP > 0:
+        groups = tl.cdiv(k_size, GROUP)
+        first = expert.to(tl.int64) * n_size * matrices + n
+        a_scales = x_scale_ptr + a_row * groups
+        w_scales = w_scale_ptr + first // GROUP * groups
+        up_scales = w_scale_ptr + (first + n_size) // GROUP * groups
+    acc = _tile_gemm(
+        a_rows, w_rows, a_scales, w_scales, own, inside, k_size, BM, BN, BK, EVEN, STAGES, GROUP
+    )
     if SCALED:
         w_scales = w_scale_ptr + expert.to(tl.int64) * n_size * matrices + n
         x_scale = tl.load(x_scale_ptr + a_row, mask=own, other=0.0)[:, None]
@@ -125,8 +141,8 @@ def _grouped_gemm(
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
         up = _tile_gemm(
-            a_rows, w_rows + n_size.to(tl.int64) * k_size, own, inside, k_size, BM, BN, BK, EVEN,
-            STAGES,
+            a_rows, w_rows + n_size.to(tl.int64) * k_size, a_scales, up_scales, own, inside, k_size,
+            BM, BN, BK, EVEN, STAGES, GROUP,
         )  # fmt: skip
         if SCALED:
             up *= x_scale * tl.load(w_scales + n_size, mask=inside, other=0.0)[None, :]
@@ -153,7 +169,7 @@ def grouped_gemm(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Every assignment's product with its expert's matrix [experts, out, in]; quantised x with
-    `scales` [experts x out] of the matrices, into `dtype`.
+    `scales` [experts x out] of the matrices, or of their blocks where x has groups, into `dtype`.
 
     Without `weights` (the first product): x [tokens, in] to [assignments, out] in sorted order;
     `gated`: silu(first half) * second half, [assignments, out / 2]. With fp32 `weights` [tokens,
@@ -181,7 +197,8 @@ def grouped_gemm(
         TOP_K=top_k,
         FIRST=weights is None,
         GATED=gated,
-        SCALED=scales is not None,
+        SCALED=scales is not None and x_scales.dim() == 1,
+        GROUP=GROUP if scales is not None and x_scales.dim() == 2 else 0,
         BM=tuning.rows,
         BN=tuning.outputs,
         BK=tuning.inputs,

@@ -1,4 +1,5 @@
-"""Rows to float8, each by its own largest number or all by one that is given."""
+"""Rows to float8, each, or each group of its numbers, by its own largest number, or all by one that
+is given."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX, MIN_SCALE, QuantizedRows
+from kvasir_engine.kernels.quantized_rows import (
+    FP8,
+    FP8_MAX,
+    GROUP,
+    MIN_SCALE,
+    QuantizedRows,
+    groups_of,
+)
 
 _MAX: tl.constexpr = tl.constexpr(FP8_MAX)
 _MIN_SCALE: tl.constexpr = tl.constexpr(MIN_SCALE)
@@ -26,6 +34,32 @@ def _store_divided(x, scale, out_ptr, scale_ptr, row, inside, SIZE: tl.constexpr
     numbers = tl.arange(0, x.shape[0])
     tl.store(out_ptr + row.to(tl.int64) * SIZE + numbers, values, mask=inside)
     tl.store(scale_ptr + row, scale)
+
+
+@triton.jit
+def _store_groups(x, out_ptr, scale_ptr, row, inside, SIZE: tl.constexpr, GROUP: tl.constexpr):
+    """Store one row x [PADDED], which has whole groups, each with its scale."""
+    groups: tl.constexpr = x.shape[0] // GROUP
+    x = tl.reshape(x, (groups, GROUP))
+    scales = tl.maximum(tl.max(tl.abs(x), 1) / _MAX, _MIN_SCALE)
+    values = tl.clamp(x / scales[:, None], -_MAX, _MAX).to(out_ptr.dtype.element_ty)
+    values = tl.reshape(values, (groups * GROUP,))
+    numbers, group = tl.arange(0, groups * GROUP), tl.arange(0, groups)
+    tl.store(out_ptr + row.to(tl.int64) * SIZE + numbers, values, mask=inside)
+    count: tl.constexpr = (SIZE + GROUP - 1) // GROUP
+    tl.store(scale_ptr + row.to(tl.int64) * count + group, scales, mask=group < count)
+
+
+@triton.jit
+def _quantize_groups(
+    x_ptr, out_ptr, scale_ptr, x_stride,
+    SIZE: tl.constexpr, PADDED: tl.constexpr, GROUP: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row, numbers = tl.program_id(0), tl.arange(0, PADDED)
+    inside = numbers < SIZE
+    begin(PDL)
+    x = tl.load(x_ptr + row.to(tl.int64) * x_stride + numbers, mask=inside, other=0.0)
+    _store_groups(x.to(tl.float32), out_ptr, scale_ptr, row, inside, SIZE, GROUP)
 
 
 @triton.jit
@@ -73,3 +107,23 @@ def quantize_rows(x: torch.Tensor, scale: torch.Tensor | None = None) -> Quantiz
             **launch_options(x.device),
         )
     return rows
+
+
+def quantize_groups(x: torch.Tensor) -> QuantizedRows:
+    """Return x [tokens, n], whose rows may be apart, in float8, a scale for each group of a row."""
+    tokens, size = x.shape
+    values = torch.empty((tokens, size), dtype=FP8, device=x.device)
+    scales = torch.empty((tokens, groups_of(size)), dtype=torch.float32, device=x.device)
+    if tokens:
+        _quantize_groups[(tokens,)](
+            x,
+            values,
+            scales,
+            x.stride(0),
+            SIZE=size,
+            PADDED=max(GROUP, triton.next_power_of_2(size)),
+            GROUP=GROUP,
+            num_warps=warps_of(size),
+            **launch_options(x.device),
+        )
+    return QuantizedRows(values, scales)

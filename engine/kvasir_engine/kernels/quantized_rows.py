@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
@@ -13,13 +14,17 @@ MIN_SCALE = 1e-12
 """Scale of rows of zeros: any would do but 0."""
 
 
+GROUP = 128
+"""Inputs that share a scale where a row has several; so many outputs and inputs do of a weight."""
+
+
 class QuantizedRows(NamedTuple):
-    """Rows of numbers in float8, each row times a scale of its own."""
+    """Rows of numbers in float8, each row, or each GROUP of its numbers, times its own scale."""
 
     values: torch.Tensor
     """float8 e4m3 [tokens, inputs], contiguous."""
     scales: torch.Tensor
-    """fp32 [tokens]."""
+    """fp32 [tokens], or [tokens, groups]."""
 
     @property
     def device(self) -> torch.device:
@@ -36,6 +41,21 @@ def quantized_by_torch(x: torch.Tensor, scale: torch.Tensor | None = None) -> Qu
     else:
         scales = scale.repeat(len(x))
     return QuantizedRows(as_fp8(wide / scales[:, None]), scales)
+
+
+def groups_of(size: int) -> int:
+    """Return the number of groups of a row of `size` numbers."""
+    return -(-size // GROUP)
+
+
+def grouped_by_torch(x: torch.Tensor) -> QuantizedRows:
+    """Return x [rows, n], each group divided by what makes its largest number float8's largest."""
+    tokens, size = x.shape
+    groups = groups_of(size)
+    padded = nn.functional.pad(x.float(), (0, groups * GROUP - size))
+    rows = quantized_by_torch(padded.view(tokens * groups, GROUP))
+    values = rows.values.view(tokens, groups * GROUP)[:, :size].contiguous()
+    return QuantizedRows(values, rows.scales.view(tokens, groups))
 
 
 def as_fp8(x: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,7 @@ class FusedOps:
     gelu_mul: Callable[[torch.Tensor], torch.Tensor]
     gated_rows: Callable[..., QuantizedRows]
     quantize_rows: Callable[[torch.Tensor, torch.Tensor | None], QuantizedRows]
+    quantize_groups: Callable[[torch.Tensor], QuantizedRows]
     soft_cap: Callable[[torch.Tensor, float], torch.Tensor]
     skinny_gemm: Callable[..., torch.Tensor | None]
     skinny_parts: Callable[..., torch.Tensor | None]
@@ -40,6 +41,8 @@ class FusedOps:
     norm_all_heads: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
     fp8: ModuleType
     """`kernels.gemm.fp8_linear`."""
+    fp8_block: ModuleType
+    """`kernels.gemm.block_gemm`."""
     moe: ModuleType
     """`kernels.grouped_gemm`."""
     moe_blocks: ModuleType
@@ -57,12 +60,13 @@ def _fused_ops() -> FusedOps:
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
     from kvasir_engine.kernels.add_norm import add_norm, add_norm_rows
+    from kvasir_engine.kernels.gemm import block_gemm as fp8_block
     from kvasir_engine.kernels.gemm import fp8_linear as fp8
     from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm, skinny_parts
     from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
     from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
-    from kvasir_engine.kernels.quantize_rows import quantize_rows
+    from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.silu_mul import gated_rows, gelu_mul, silu_mul
     from kvasir_engine.kernels.soft_cap import soft_cap
@@ -74,6 +78,7 @@ def _fused_ops() -> FusedOps:
         gelu_mul,
         gated_rows,
         quantize_rows,
+        quantize_groups,
         soft_cap,
         skinny_gemm,
         skinny_parts,
@@ -83,6 +88,7 @@ def _fused_ops() -> FusedOps:
         QKNorm,
         norm_all_heads,
         fp8,
+        fp8_block,
         moe,
         moe_blocks,
     )

@@ -150,11 +150,11 @@ class ColumnParallelLinear(ParallelLinear):
             shard = shard_of(stored, rows, 0, whole * self.fused + part.start)
             shards.append(shard)
             if not self.fused:
-                shape = (1,) if stored.single else (part.size, *tail)
+                shape = (1,) if stored.single else (units(part.size, stored), *tail)
                 slots[f"{names[at]}.{stored.name}"] = WeightSlot(shape, (shard,))
             first, whole = rows.stop, whole + part.size
         if self.fused:
-            shape = (1,) if stored.single else (whole, *tail)
+            shape = (1,) if stored.single else (units(whole, stored), *tail)
             slots[f"{path}.{stored.name}"] = WeightSlot(shape, tuple(shards))
         return slots
 
@@ -183,8 +183,8 @@ class RowParallelLinear(ParallelLinear):
         for stored in self.method.stored(self):
             shape, dim = [*stored.target.shape], stored.inputs_dim
             if dim is not None:
-                shape[dim] = shape[dim] * self.inputs // self.local_inputs
-            shard = shard_of(stored, slice(0, len(stored.target)), dim or 0, start * (dim or 0))
+                shape[dim] = units(self.inputs, stored)
+            shard = shard_of(stored, slice(0, self.local_outputs), dim or 0, start * (dim or 0))
             whole = (1,) if stored.single else tuple(shape)
             slots[f"{path}.{stored.name}"] = WeightSlot(whole, (shard,))
         if self.bias is not None:
@@ -192,9 +192,24 @@ class RowParallelLinear(ParallelLinear):
         return slots
 
 
+def units(size: int, stored: Stored) -> int:
+    """Return how many numbers of `stored` there are for `size` outputs or inputs."""
+    return -(-size // stored.unit)
+
+
 def shard_of(stored: Stored, rows: slice, dim: int, start: int) -> WeightShard:
-    """Return the shard for these rows of a stored tensor, which holds start and on along dim."""
+    """Return the shard for these outputs of a stored tensor, which holds `start` and on along dim.
+
+    Raises ValueError when outputs or inputs that share a number would be divided.
+    """
     store = None if stored.store is None else partial(stored.store, rows)
     if stored.single:
         return WeightShard(stored.target[rows.start : rows.start + 1], store=store)
-    return WeightShard(stored.target[rows], dim, start, store)
+    for edge in (rows.start, start):
+        if edge % stored.unit:
+            raise ValueError(
+                f"blocks of {stored.unit} weights share a scale, and a rank or a merged matrix"
+                f" begins within one, at {edge}; choose another tensor-parallel-size"
+            )
+    target = stored.target[rows.start // stored.unit : units(rows.stop, stored)]
+    return WeightShard(target, dim, start // stored.unit, store)

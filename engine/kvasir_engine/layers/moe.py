@@ -11,7 +11,7 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
-from kvasir_engine.layers.linear import ParallelLinear, shard_of
+from kvasir_engine.layers.linear import ParallelLinear, shard_of, units
 from kvasir_engine.layers.weights import WeightSlot, parameter
 from kvasir_engine.quantization.linear_method import LinearMethod, Stored
 from kvasir_engine.quantization.plain import linear
@@ -166,8 +166,8 @@ class MoE(nn.Module):
         outputs = c.intermediate_size if layer is self.gate_up else c.hidden_size
         tail = [*stored.target.shape[1:]]
         if layer is self.down and stored.inputs_dim is not None:
-            tail[stored.inputs_dim - 1] *= c.intermediate_size // self.local
-        return outputs, *tail
+            tail[stored.inputs_dim - 1] = units(c.intermediate_size, stored)
+        return units(outputs, stored), *tail
 
     def _block(self, path: str) -> str:
         return f"{path.rpartition('.')[0]}.{self.config.names.block}"

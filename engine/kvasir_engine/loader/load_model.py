@@ -202,7 +202,11 @@ class _Source:
 
 
 def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
-    unused = Checkpoint(model_dir, model.slot_name).fill(model_slots(model))
+    try:
+        slots = model_slots(model)
+    except ValueError as error:
+        raise ModelLoadError(f"{model_dir}: {error}") from error
+    unused = Checkpoint(model_dir, model.slot_name).fill(slots)
     unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])

@@ -39,6 +39,8 @@ class Stored:
     """Dimension along which a layer that is sharded along its inputs has a shard of it."""
     store: Callable[[slice, torch.Tensor], None] | None = None
     """Put what was read for these rows of `target` there; None copies it."""
+    unit: int = 1
+    """Outputs, and inputs, that share a number of it."""
     single: bool = False
     """True when the checkpoint has one number for the whole matrix, for all rows of `target`."""
 

@@ -9,10 +9,13 @@ from torch import nn
 
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
 from kvasir_engine.quantization.fp8 import Fp8Linear
+from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
 from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.plain import PLAIN
 
 _FP8_ACTIVATIONS = (Activations.PER_TOKEN, Activations.PER_TENSOR, Activations.STATIC)
+
+PLAIN_INPUTS = "that stay plain"
 
 
 class UnsupportedQuantizationError(ValueError):
@@ -55,17 +58,23 @@ def method_for(quantization: Quantization) -> LinearMethod:
     """Return the method for such weights. Raises UnsupportedQuantizationError."""
     if quantization.numbers != Numbers.FP8:
         raise _unsupported(quantization, f"{quantization.numbers} weights")
+    if quantization.scales == Scales.BLOCK:
+        if quantization.activations != Activations.PER_GROUP:
+            raise _unsupported(quantization, f"inputs {quantization.activations or PLAIN_INPUTS}")
+        # transformers' and DeepSeek's name says that it is what weights are multiplied by.
+        inverse = quantization.method == "fp8"
+        return Fp8BlockLinear("weight_scale_inv" if inverse else "weight_scale")
     if quantization.scales not in (Scales.TENSOR, Scales.CHANNEL):
         raise _unsupported(quantization, f"float8 scales of a {quantization.scales}")
     if quantization.activations not in _FP8_ACTIVATIONS:
-        raise _unsupported(quantization, f"inputs {quantization.activations or 'that stay plain'}")
+        raise _unsupported(quantization, f"inputs {quantization.activations or PLAIN_INPUTS}")
     return Fp8Linear(quantization)
 
 
 def _unsupported(quantization: Quantization, what: str) -> UnsupportedQuantizationError:
     return UnsupportedQuantizationError(
         f"config field 'quantization_config': method {quantization.method!r} has {what}, which is"
-        f" not supported; use a checkpoint in float8 with a scale for each tensor or channel, or"
+        f" not supported; use a checkpoint in float8 with quantised inputs, or"
         f" one that is not quantised"
     )
 

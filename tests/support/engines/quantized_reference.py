@@ -37,6 +37,25 @@ def dequantized(rows: QuantizedRows) -> torch.Tensor:
     return rows.values.float() * rows.scales[:, None]
 
 
+def tensors_in_blocks(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's tensors with the linear layers' weights in float8, with a scale for
+    each block of 128 x 128, as DeepSeek and Qwen store them."""
+    made = {}
+    for name, tensor in tensors.items():
+        made[name] = tensor
+        if name.endswith("_proj.weight"):
+            outputs, inputs = (-(-size // 128) for size in tensor.shape)
+            padded = torch.zeros(outputs * 128, inputs * 128)
+            padded[: tensor.shape[0], : tensor.shape[1]] = tensor
+            blocks = padded.view(outputs, 128, inputs, 128).transpose(1, 2).flatten(2)
+            rows = quantized_by_torch(blocks.flatten(0, 1))
+            values = rows.values.view(outputs, inputs, 128, 128).transpose(1, 2)
+            whole = values.reshape(outputs * 128, inputs * 128)
+            made[name] = whole[: tensor.shape[0], : tensor.shape[1]].contiguous()
+            made[f"{name}_scale_inv"] = rows.scales.view(outputs, inputs)
+    return made
+
+
 def quantized_tensors(
     tensors: dict[str, torch.Tensor], *, by_tensor: bool = False
 ) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
-from kvasir_engine.kernels.quantized_rows import QuantizedRows
+from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
 from kvasir_engine.kernels.silu_mul import activated
 
 MAX_SKINNY_TOKENS = 64
@@ -51,22 +51,32 @@ class SkinnyTuning:
 
 @triton.jit
 def _rows_of_weights(
-    w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride,
+    w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, x_scale_ptr, w_scale_ptr,
     N: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
-    BOTH: tl.constexpr,
+    BOTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """[N, ROWS] fp32 products of weight rows n [N] and x's rows, over the inputs from `first` to
     `end`, and, if `BOTH`, of the rows that stand `behind` numbers behind those, in one pass; else
-    zeros."""
+    zeros. With a `GROUP`, so many inputs share a scale, of a row of x and of as many rows of the
+    weight; then not `BOTH`."""
     k, row = tl.arange(0, BK), tl.arange(0, ROWS)
     w_ptrs = w_ptr + n.to(tl.int64)[:, None] * k_size + k[None, :]
+    if GROUP > 0:
+        groups = tl.cdiv(k_size, GROUP)
+        of_w = w_scale_ptr + n // GROUP * groups
+        of_x = x_scale_ptr + tl.arange(0, ROWS) * groups
+        present = tl.arange(0, ROWS) < tokens
     if ROWS == 1:
         sums = tl.zeros([N, BK], tl.float32)
         others = tl.zeros([N, BK], tl.float32)
         for start in tl.range(first, end, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
             x = tl.load(x_ptr + start + k).to(tl.float32)[None, :]
-            sums += w.to(tl.float32) * x
+            if GROUP > 0:
+                x *= tl.load(of_x + start // GROUP)[:, None]
+                sums += w.to(tl.float32) * x * tl.load(of_w + start // GROUP)[:, None]
+            else:
+                sums += w.to(tl.float32) * x
             if BOTH:
                 w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
                 others += w.to(tl.float32) * x
@@ -80,7 +90,12 @@ def _rows_of_weights(
         for start in tl.range(first, end, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
             x = tl.load(x_ptrs + start, mask=given, other=0.0)
-            acc = tl.dot(w, x, acc, input_precision="ieee")
+            if GROUP > 0:
+                of_rows = tl.load(of_x + start // GROUP, mask=present, other=0.0)[None, :]
+                scale = tl.load(of_w + start // GROUP)[:, None] * of_rows
+                acc += tl.dot(w, x) * scale
+            else:
+                acc = tl.dot(w, x, acc, input_precision="ieee")
             if BOTH:
                 w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
                 other = tl.dot(w, x, other, input_precision="ieee")
@@ -116,6 +131,7 @@ def _skinny(
     GELU: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALED: tl.constexpr,
+    GROUP: tl.constexpr,
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -136,8 +152,9 @@ def _skinny(
             prefetch(w_ptr + behind + line, PDL)
     begin(PDL)
     acc, up = _rows_of_weights(
-        w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
-    )
+        w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, x_scale_ptr, w_scale_ptr,
+        BN, BK, ROWS, STAGES, GATED, GROUP,
+    )  # fmt: skip
     if SCALED:
         acc = _scaled(acc, x_scale_ptr, w_scale_ptr, n, tokens, ROWS)
     if HAS_BIAS and part == 0:
@@ -197,7 +214,9 @@ def skinny_fp8_linear(
     dtype: torch.dtype,
     gate: Gate | None = None,
 ) -> torch.Tensor:
-    """`skinny_linear` of float8 numbers: weight [out, in] times scales [out]; in `dtype`."""
+    """`skinny_linear` of float8 numbers: weight [out, in] times scales [out], or, without a gate, a
+    scale for each block where x has one for each group, of which an iteration has no more than one;
+    in `dtype`."""
     outputs = weight.shape[0] // (1 if gate is None else 2)
     out = torch.empty((len(x.values), outputs), dtype=dtype, device=x.device)
     _launch(x.values, weight, bias, out, tuning, gate, (x.scales, scales))
@@ -258,7 +277,8 @@ def _launch(
         GATED=gate is not None,
         GELU=gate == "gelu_tanh",
         HAS_BIAS=bias is not None,
-        SCALED=scales is not None,
+        SCALED=scales is not None and scales[0].dim() == 1,
+        GROUP=GROUP if scales is not None and scales[0].dim() == 2 else 0,
         PREFETCHED=tuning.prefetched,
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -123,6 +123,12 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor) -> torch.Te
     return _contiguous(x.shape[:-1] + weight.shape[:1], x.dtype)
 
 
+def _scaled_mm(
+    x: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor, out_dtype: torch.dtype, **__: Any
+) -> torch.Tensor:
+    return _contiguous(x.shape[:-1] + weight.shape[1:], out_dtype)
+
+
 def _empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor | None:
     plain = tensor.is_contiguous() and not any(options.values())
     return _contiguous(tensor.shape, tensor.dtype) if plain else None
@@ -141,6 +147,7 @@ _OWN: dict[Any, Callable[..., torch.Tensor | None]] = {
     torch.ops.aten.empty_like.default: _empty_like,
     torch.ops.aten.index.Tensor: _index,
     torch.ops.aten.linear.default: _linear,
+    torch.ops.aten._scaled_mm.default: _scaled_mm,
 }
 """Operations for which torch's own functions import sympy, which takes as long as a third of a dry
 run; None where torch has to say."""

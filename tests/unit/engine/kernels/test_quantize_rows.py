@@ -9,7 +9,12 @@ import torch
 from torch.nn.functional import gelu, rms_norm, silu
 
 from kvasir_engine.kernels.norm_parameters import NormParameters
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, quantized_by_torch
+from kvasir_engine.kernels.quantized_rows import (
+    FP8,
+    QuantizedRows,
+    grouped_by_torch,
+    quantized_by_torch,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -20,6 +25,7 @@ def kernels(triton_interpreter):
 
     return SimpleNamespace(
         quantize=quantize_rows.quantize_rows,
+        quantize_groups=quantize_rows.quantize_groups,
         gated=silu_mul.gated_rows,
         add_norm=add_norm.add_norm_rows,
     )
@@ -45,6 +51,16 @@ def test_each_row_by_its_largest_number(kernels, size: int) -> None:
 
     assert_same(got, quantized_by_torch(x))
     assert got.values.float().abs().amax(-1).tolist() == [448] * 4
+
+
+@pytest.mark.parametrize("size", [40, 128, 300])
+def test_each_group_by_its_largest_number(kernels, size: int) -> None:
+    x = torch.randn(3, size) * 10 ** torch.linspace(-0.5, 0.5, size)
+
+    got = kernels.quantize_groups(x.to(DEVICE))
+
+    assert got.scales.shape == (3, -(-size // 128))
+    assert_same(got, grouped_by_torch(x))
 
 
 def test_a_row_of_zeros_stays_zero(kernels) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.engines.quantized_reference import quantized_linears, quantized_tensors
+from support.engines.quantized_reference import (
+    quantized_linears,
+    quantized_tensors,
+    tensors_in_blocks,
+)
+from support.engines.random_models import MODELS, save_hf_model
 from transformers import AutoModelForCausalLM
 
 from kvasir.models.config_overrides import ConfigOverrides
@@ -97,6 +103,35 @@ def test_scales_of_whole_matrices(hf_model_dir, hf_logits, paged_model, tmp_path
     assert model.model.layers[0].mlp.down_proj.weight.dtype == FP8
 
 
+@pytest.mark.parametrize("name", ["llama3", "qwen3", "qwen3_moe"])
+def test_scales_of_blocks(name, paged_model, hf_logits, tmp_path) -> None:
+    kind, fields = MODELS[name]
+    wide = {
+        "hidden_size": 256,
+        "intermediate_size": 384,
+        "head_dim": 64,
+        "moe_intermediate_size": 128,
+        "initializer_range": 0.05,
+    }
+    plain, blocks = tmp_path / "plain", tmp_path / "blocks"
+    with patch.dict(MODELS, {name: (kind, {**fields, **wide})}):
+        save_hf_model(name, plain)
+    blocks.mkdir()
+    config = json.loads((plain / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (blocks / "config.json").write_text(json.dumps(config))
+    save_file(
+        tensors_in_blocks(load_file(plain / "model.safetensors")), blocks / "model.safetensors"
+    )
+
+    want, got, online = (
+        paged_model(load_model(path, overrides=overrides).model).step({"a": TOKENS})["a"]
+        for path, overrides in ((plain, None), (blocks, None), (plain, ONLINE))
+    )
+
+    assert 0.005 < distance(got, want) < 1.3 * distance(online, want)
+
+
 def test_a_scale_that_is_missing_is_named(hf_model_dir, tmp_path) -> None:
     save_quantized(hf_model_dir("llama3"), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -121,6 +156,6 @@ def test_dummy_weights(hf_model_dir, paged_model) -> None:
 
 def test_what_runs_through_transformers_is_refused(hf_model_dir) -> None:
     with pytest.raises(
-        ModelLoadError, match="Starcoder2ForCausalLM runs .* leave out --quantization"
+        ModelLoadError, match=r"Starcoder2ForCausalLM runs .* leave out --quantization"
     ):
         load_model(hf_model_dir("starcoder2"), load_format="dummy", overrides=ONLINE)

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir_engine.layers.linear import RowParallelLinear
 from kvasir_engine.layers.mlp import GatedMLP
 from kvasir_engine.layers.weights import deferred_weights
 from kvasir_engine.quantization.fp8 import Fp8Linear
@@ -58,10 +59,22 @@ def test_half_of_a_merged_layer_cannot_be_ignored(model: Model) -> None:
     ("quantization", "words"),
     [
         (replace(FP8, numbers=Numbers.INT4, scales=Scales.GROUP, group=128), "int4 weights"),
-        (replace(FP8, scales=Scales.BLOCK, block=(128, 128)), "scales of a block"),
+        (replace(FP8, scales=Scales.BLOCK, block=(128, 128)), "inputs per_token"),
+        (replace(FP8, scales=Scales.GROUP), "scales of a group"),
         (replace(FP8, activations=None), "inputs that stay plain"),
     ],
 )
 def test_formats_without_a_method_are_refused(quantization: Quantization, words: str) -> None:
     with pytest.raises(UnsupportedQuantizationError, match=words):
         method_for(quantization)
+
+
+def test_blocks_have_a_method_by_the_name_of_their_scales() -> None:
+    blocks = replace(FP8, scales=Scales.BLOCK, activations=Activations.PER_GROUP, block=(128, 128))
+    layer = RowParallelLinear(128, 128)
+    for quantization, name in (
+        (blocks, "weight_scale_inv"),
+        (replace(blocks, method="compressed-tensors"), "weight_scale"),
+    ):
+        layer.use(method_for(quantization))
+        assert layer.slots("o").keys() == {"o.weight", f"o.{name}"}

@@ -89,3 +89,16 @@ with torch.inference_mode():
     print(json.dumps([ours == shapes(torch.device("cpu")), symbols]))
 """
     assert without_gpu(BEGIN + program) == [True, False]
+
+
+def test_scaled_products_have_the_type_that_is_asked_for(without_gpu: Callable[..., Any]) -> None:
+    program = """
+with torch.inference_mode(), ShapeOnlyMode(device):
+    x, weight = (torch.empty(n, 16, dtype=torch.float8_e4m3fn, device=device) for n in (3, 32))
+    of_rows, of_outputs = torch.empty(3, 1, device=device), torch.empty(1, 32, device=device)
+    out = torch._scaled_mm(x, weight.t(), of_rows, of_outputs, out_dtype=torch.bfloat16)
+    print(json.dumps([list(out.shape), str(out.dtype), str(out.device)]))
+"""
+    shape, dtype, device = without_gpu(BEGIN + program)
+    assert (shape, dtype) == ([3, 32], "torch.bfloat16")
+    assert device.startswith("cuda")

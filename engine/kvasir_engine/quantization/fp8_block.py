@@ -1,0 +1,110 @@
+"""Weights in float8 with a scale for each block of 128 x 128, inputs for each group of 128 of a
+token: checkpoints of DeepSeek and Qwen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from kvasir_engine.kernels.quantized_rows import (
+    FP8,
+    FP8_MAX,
+    GROUP,
+    QuantizedRows,
+    as_fp8,
+    grouped_by_torch,
+    groups_of,
+)
+from kvasir_engine.layers.fused import fused_ops
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
+from kvasir_engine.quantization.plain import DUMMY_RANGE
+
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
+
+
+class Fp8BlockLinear:
+    """`weight` float8 [outputs, inputs] and `weight_scale` fp32 [outputs / 128, inputs / 128]."""
+
+    quantizes_tokens = False
+
+    def __init__(self, scale_name: str) -> None:
+        """`scale_name`: ending of the scales' names in the checkpoint."""
+        self._scale_name = scale_name
+
+    def create(self, layer: LinearLayer) -> None:
+        """LinearMethod.create."""
+        outputs, inputs = layer.local_outputs, layer.local_inputs
+        weight = torch.empty(outputs, inputs, dtype=FP8)
+        scales = torch.empty(groups_of(outputs), groups_of(inputs), dtype=torch.float32)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        layer.weight_scale = nn.Parameter(scales, requires_grad=False)
+
+    def stored(self, layer: LinearLayer) -> Sequence[Stored]:
+        """LinearMethod.stored."""
+        return [
+            Stored("weight", layer.weight.data, inputs_dim=1),
+            Stored(self._scale_name, layer.weight_scale.data, inputs_dim=1, unit=GROUP),
+        ]
+
+    def prepare(self, layer: LinearLayer, x: Input) -> Input:
+        """LinearMethod.prepare."""
+        if isinstance(x, QuantizedRows):
+            return x
+        fused = fused_ops(x.device)
+        return grouped_by_torch(x) if fused is None else fused.quantize_groups(x)
+
+    def apply(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
+    ) -> torch.Tensor:
+        """LinearMethod.apply."""
+        grouped, weight, scales = _operands(layer, x)
+        if rows is not ALL:
+            weight, scales = weight[rows], scales[rows.start // GROUP : groups_of(rows.stop)]
+        fused = fused_ops(x.device)
+        if fused is not None:
+            given = grouped, weight, scales, bias
+            product: torch.Tensor = fused.fp8_block.block_linear(*given, layer.dtype)
+            return product
+        out = _wide(grouped.values, grouped.scales) @ _wide(weight, _by_row(scales, weight)).t()
+        return (out if bias is None else out + bias.float()).to(layer.dtype)
+
+    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
+        """LinearMethod.scales."""
+        return layer.weight_scale
+
+    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
+        """LinearMethod.parts."""
+        return None
+
+    def gated(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
+    ) -> torch.Tensor | None:
+        """LinearMethod.gated."""
+        return None
+
+    def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
+        """LinearMethod.fill_randomly."""
+        weight = layer.weight.data
+        drawn = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
+        drawn.uniform_(-FP8_MAX, FP8_MAX, generator=generator)
+        weight.copy_(as_fp8(drawn))
+        layer.weight_scale.data.fill_(DUMMY_RANGE / FP8_MAX)
+
+
+def _wide(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Numbers [rows, n] times scales [rows, groups], in fp32."""
+    return values.float() * scales.repeat_interleave(GROUP, 1)[:, : values.shape[1]]
+
+
+def _by_row(scales: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return scales.repeat_interleave(GROUP, 0)[: len(weight)]
+
+
+def _operands(layer: LinearLayer, x: Input) -> tuple[QuantizedRows, torch.Tensor, torch.Tensor]:
+    if not isinstance(x, QuantizedRows):
+        raise TypeError("A layer with float8 weights was given inputs that were not prepared.")
+    return x, layer.weight, layer.weight_scale
