@@ -124,7 +124,14 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor) -> torch.Te
 
 
 def _scaled_mm(
-    x: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor, out_dtype: torch.dtype, **__: Any
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    of_weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    of_result: torch.Tensor | None,
+    out_dtype: torch.dtype,
+    *_: Any,
 ) -> torch.Tensor:
     return _contiguous(x.shape[:-1] + weight.shape[1:], out_dtype)
 
