@@ -8,6 +8,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from kvasir_engine.device.communicators.communicator import Communicator
+from kvasir_engine.device.communicators.gloo import GlooCommunicator
+from kvasir_engine.device.communicators.nccl import NcclCommunicator
+
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
@@ -15,7 +19,7 @@ class TensorParallel:
 
     rank: int = 0
     size: int = 1
-    group: dist.ProcessGroup | None = None
+    communicator: Communicator | None = None
 
 
 _current = TensorParallel()
@@ -26,47 +30,73 @@ def tensor_parallel() -> TensorParallel:
     return _current
 
 
-def init_tensor_parallel(rank: int, size: int, *, backend: str, store: Store) -> None:
-    """Join the group of `size` processes that share `store`. Blocks until all have joined."""
+def init_tensor_parallel(
+    rank: int, size: int, *, store: Store, device: torch.device, step_bytes: int = 0
+) -> None:
+    """Join the group of `size` processes that share `store`. Blocks until all have joined.
+
+    On CUDA `device` is this rank's own, by index. `step_bytes` are the hidden states' of the
+    largest step.
+    """
     global _current
     if not 0 <= rank < size:
         raise ValueError(f"rank must be 0 to {size - 1} for {size} processes, not {rank}")
     if size > 1:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        _current = TensorParallel(rank, size, dist.group.WORLD)
+        _current = TensorParallel(rank, size, _join(rank, size, store, device, step_bytes))
+
+
+def _join(
+    rank: int, size: int, store: Store, device: torch.device, step_bytes: int
+) -> Communicator:
+    if device.type == "cpu":
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        return GlooCommunicator(_world())
+    # Not at the top: a CPU needs none of it.
+    from kvasir_engine.device.communicators.symmetric_memory import symmetric_memory_or_nccl
+
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=size, device_id=device)
+    return symmetric_memory_or_nccl(NcclCommunicator(_world(), device), step_bytes)
+
+
+def _world() -> dist.ProcessGroup:
+    world = dist.group.WORLD
+    if world is None:
+        raise RuntimeError("the process group that was just made is gone: a defect.")
+    return world
 
 
 def destroy_tensor_parallel() -> None:
     """Leave the group. Idempotent."""
     global _current
-    if _current.size > 1:
-        dist.destroy_process_group(_current.group)
+    if _current.communicator is not None:
+        _current.communicator.close()
     _current = TensorParallel()
 
 
+def collectives_capturable() -> bool:
+    """Return True if steps with collectives can be captured as CUDA graphs."""
+    communicator = _current.communicator
+    return communicator is None or communicator.capturable
+
+
 def all_reduce(x: torch.Tensor) -> torch.Tensor:
-    """Return the sum of `x` over ranks, in place."""
-    if _current.size > 1:
-        dist.all_reduce(x, group=_current.group)
-    return x
+    """Return the sum of `x` over ranks, the same bits on each; may overwrite `x`."""
+    communicator = _current.communicator
+    return x if communicator is None else communicator.all_reduce(x)
 
 
 def all_gather(x: torch.Tensor) -> torch.Tensor:
     """Return `x` [..., n] of every rank side by side, in rank order: [..., n * size]."""
-    if _current.size == 1:
+    communicator = _current.communicator
+    if communicator is None:
         return x
-    parts = [torch.empty_like(x) for _ in range(_current.size)]
-    dist.all_gather(parts, x.contiguous(), group=_current.group)
-    return torch.cat(parts, dim=-1)
+    return communicator.all_gather(x).movedim(0, -2).flatten(-2)
 
 
-def all_reduce_min(numbers: list[int], device: torch.device) -> list[int]:
+def all_reduce_min(numbers: list[int]) -> list[int]:
     """Return the smallest of each number over ranks, the same list on all of them."""
-    if _current.size == 1:
-        return numbers
-    smallest = torch.tensor(numbers, device=device)
-    dist.all_reduce(smallest, op=dist.ReduceOp.MIN, group=_current.group)
-    return [int(n) for n in smallest.tolist()]
+    communicator = _current.communicator
+    return numbers if communicator is None else communicator.all_reduce_min(numbers)
 
 
 def divide(total: int, what: str) -> int:

@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -55,16 +57,18 @@ class GraphPool:
         self.keep_free = 0
         """Bytes of the GPU that captures must leave to steps and to other processes."""
 
-    def require_room(self) -> None:
-        """Raise torch.OutOfMemoryError when a further capture could take what is to stay free."""
-        if self.keep_free and torch.cuda.mem_get_info()[0] < self.keep_free:
+    def has_room(self) -> bool:
+        """Return False when a further capture could take what is to stay free, on any rank: the
+        ranks capture the same graphs, since their collectives are in them."""
+        if not self.keep_free:
+            return True
+        return all_reduce_min([int(self._has_room_here())]) == [1]
+
+    def _has_room_here(self) -> bool:
+        if torch.cuda.mem_get_info()[0] < self.keep_free:
             # What torch's allocator has kept of earlier steps counts as free.
             torch.cuda.empty_cache()
-            free = torch.cuda.mem_get_info()[0]
-            if free < self.keep_free:
-                raise torch.OutOfMemoryError(
-                    f"{free} bytes are free, of which {self.keep_free} are not for CUDA graphs."
-                )
+        return torch.cuda.mem_get_info()[0] >= self.keep_free
 
     def begin(self) -> torch.cuda.CUDAGraph:
         """Begin to capture a graph; within `capturing`."""
@@ -89,6 +93,12 @@ class GraphPool:
         return graph, result
 
 
+def raise_where_ranks_wait() -> None:
+    """Raise the error that is being handled if other ranks wait in this capture's collectives."""
+    if tensor_parallel().size > 1:
+        raise
+
+
 class CapturedSizes(Generic[T]):
     """Captured graphs by the number of tokens they hold."""
 
@@ -107,16 +117,22 @@ class CapturedSizes(Generic[T]):
         """
         try:
             for size in reversed(sizes()):
-                pool.require_room()
+                if not pool.has_room():
+                    self._warn()
+                    break
                 self._by_size[size] = capture(size)
         except torch.OutOfMemoryError:
-            log.warning(
-                "no memory is left for CUDA graphs of %s: sizes %s have them, others run without; "
-                "lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs.",
-                self._steps,
-                sorted(self._by_size) or "none",
-            )
+            raise_where_ranks_wait()
+            self._warn()
         self._sizes = sorted(self._by_size)
+
+    def _warn(self) -> None:
+        log.warning(
+            "no memory is left for CUDA graphs of %s: sizes %s have them, others run without; "
+            "lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs.",
+            self._steps,
+            sorted(self._by_size) or "none",
+        )
 
     @property
     def largest(self) -> int:

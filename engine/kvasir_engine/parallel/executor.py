@@ -35,10 +35,16 @@ class Executor:
     """
 
     def __init__(
-        self, settings: EngineSettings, model_dir: Path, *, on_death: OnRankDeath | None = None
+        self,
+        settings: EngineSettings,
+        model_dir: Path,
+        *,
+        step_bytes: int = 0,
+        on_death: OnRankDeath | None = None,
     ) -> None:
-        """Start them; returns before they are ready."""
+        """Start them; returns before they are ready. `step_bytes` as in `init_tensor_parallel`."""
         self._settings = settings
+        self.step_bytes = step_bytes
         self._model_dir = model_dir
         self._directory = tempfile.TemporaryDirectory(
             prefix="kvasir-ranks-", ignore_cleanup_errors=True
@@ -105,7 +111,7 @@ class Executor:
         def config(reports: int) -> WorkerConfig:
             plans = self._plans.reader(rank - 1)
             files = str(self.store), str(self._model_dir)
-            return WorkerConfig(rank, *files, self._settings, plans, reports)
+            return WorkerConfig(rank, *files, self._settings, plans, reports, self.step_bytes)
 
         return WorkerProcess(rank, config, {**_threads(self._settings), **os.environ})
 

@@ -29,8 +29,11 @@ def build_parallel_runner(
     Raises ModelLoadError and SettingsError, whichever rank they come from, and RankError when a
     rank ended otherwise; no process is left then.
     """
-    check_size(settings.tensor_parallel_size, _shape(model_dir, settings))
-    executor = Executor(settings, model_dir, on_death=on_death)
+    shape = _shape(model_dir, settings)
+    check_size(settings.tensor_parallel_size, shape)
+    # Two bytes a number: in fp32, which no one serves in, the largest steps are NCCL's.
+    step_bytes = 2 * shape.hidden_size * settings.scheduler.max_num_batched_tokens
+    executor = Executor(settings, model_dir, step_bytes=step_bytes, on_death=on_death)
     try:
         with executor.together():
             return _build_rank_zero(executor, settings, model_dir)
@@ -49,7 +52,7 @@ def _build_rank_zero(executor: Executor, settings: EngineSettings, model_dir: Pa
     check_devices(size, device)
     warn_of_gpus(device)
     executor.wait_for(Progress.IMPORTED)
-    meet(0, size, store=executor.store, device=device)
+    meet(0, size, store=executor.store, device=device, step_bytes=executor.step_bytes)
     built_runner = build_torch_runner(settings, model_dir)
     executor.wait_for(Progress.READY)
     built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
@@ -60,8 +63,8 @@ def warn_of_gpus(device: torch.device) -> None:
     """Say in the log what tensor parallelism over GPUs lacks; over CPUs it is tested."""
     if device.type == "cuda":
         log.warning(
-            "Tensor parallelism over GPUs (NCCL) is untested, and decodes without CUDA graphs; one "
-            "GPU is faster for a model that fits it."
+            "Tensor parallelism over GPUs is untested; a model that fits one GPU is "
+            "better served by one."
         )
 
 

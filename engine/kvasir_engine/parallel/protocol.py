@@ -33,6 +33,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     plans: ReaderEnd
     reports: int
     """Descriptor of the pipe that takes `Report`s."""
+    step_bytes: int = 0
+    """Bytes of the largest step's hidden states, as rank 0 knows them."""
 
 
 class Progress(StrEnum):

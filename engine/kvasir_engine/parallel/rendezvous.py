@@ -13,7 +13,15 @@ from torch._C._distributed_c10d import FileStore
 from kvasir_engine.device.collectives import all_reduce, init_tensor_parallel
 from kvasir_engine.settings import SettingsError
 
-_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_ENVIRONMENT = {
+    # Both libraries open sockets without authentication: nobody outside may reach them.
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    # Multicast over NVLink needs a fabric manager that not every host has set up for it.
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+}
+"""Variables that the libraries read while the ranks meet."""
 
 
 def check_devices(size: int, device: torch.device) -> None:
@@ -25,26 +33,25 @@ def check_devices(size: int, device: torch.device) -> None:
         )
 
 
-def meet(rank: int, size: int, *, store: Path, device: torch.device) -> None:
+def meet(rank: int, size: int, *, store: Path, device: torch.device, step_bytes: int = 0) -> None:
     """Join the group of `size` processes that share the file `store`; waits for all of them.
 
-    gloo on a CPU; NCCL on CUDA, where rank r takes device r as its current one.
+    On CUDA rank r takes device r as its current one. `step_bytes` as in `init_tensor_parallel`.
     """
-    backend = "gloo"
     if device.type == "cuda":
-        torch.cuda.set_device(rank)
-        backend = "nccl"
-    with _over_loopback():
-        init_tensor_parallel(rank, size, backend=backend, store=FileStore(str(store), size))
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    with _environment():
+        file = FileStore(str(store), size)
+        init_tensor_parallel(rank, size, store=file, device=device, step_bytes=step_bytes)
         # Connections are made at a group's first collective.
         all_reduce(torch.zeros(1, device=device))
 
 
 @contextmanager
-def _over_loopback() -> Iterator[None]:
-    """Both libraries open sockets without authentication: nobody outside may reach them."""
-    added = [name for name in _INTERFACES if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "lo"))
+def _environment() -> Iterator[None]:
+    added = [name for name in _ENVIRONMENT if name not in os.environ]
+    os.environ.update({name: _ENVIRONMENT[name] for name in added})
     try:
         yield
     finally:

@@ -46,7 +46,13 @@ def _serve(config: WorkerConfig) -> None:
     settings = config.settings
     device = pick_device(settings.device)
     _report(config, Report(Progress.IMPORTED))
-    meet(config.rank, settings.tensor_parallel_size, store=Path(config.store), device=device)
+    meet(
+        config.rank,
+        settings.tensor_parallel_size,
+        store=Path(config.store),
+        device=device,
+        step_bytes=config.step_bytes,
+    )
     runner = build_torch_runner(settings, Path(config.model_dir)).runner
     gc.collect()
     gc.freeze()

@@ -12,7 +12,7 @@ from kvasir_engine.attention.base import (
     forward_context,
 )
 from kvasir_engine.device.capability import kernels_run_on
-from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.device.collectives import collectives_capturable
 from kvasir_engine.device.device_errors import require_usable, seen_at_once
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
@@ -148,9 +148,8 @@ class TorchRunner:
     @property
     def can_capture(self) -> bool:
         """True when steps of this model and its backends can be captured as CUDA graphs."""
-        alone = tensor_parallel().size == 1
         safe = all(backend.graph_safe for backend in self._context.backends)
-        return alone and self.model.graph_safe and safe
+        return self.model.graph_safe and safe and collectives_capturable()
 
     @torch.inference_mode()
     def capture(self, keep_free: int = 0) -> None:

@@ -40,6 +40,12 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _of_this_rank(device: torch.device) -> torch.device:
+    """Name a rank's GPU by its index: threads do not inherit the current device."""
+    ranks = tensor_parallel()
+    return torch.device("cuda", ranks.rank) if device.type == "cuda" and ranks.size > 1 else device
+
+
 def _require_kernels(device: torch.device, settings: EngineSettings) -> None:
     choose_kernels(settings.kernels)
     fault = unsupported_gpu(device)
@@ -60,7 +66,7 @@ def build_torch_runner(
             f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
         )
     timer = timer or StartupTimer()
-    device = pick_device(settings.device)
+    device = _of_this_rank(pick_device(settings.device))
     _require_kernels(device, settings)
     if precompiler and kernels_run_on(device):
         precompiler.compile_for(device)
@@ -93,7 +99,7 @@ def build_torch_runner(
         least = _least_kv(settings, groups, _block_bytes(loaded, groups), wanted)
         budget = _kv_budget(settings, runner, memory, least, captures=captures)
     with timer.phase("kv_cache"):
-        num_blocks = all_reduce_min(_count_blocks(settings, loaded, groups, budget, wanted), device)
+        num_blocks = all_reduce_min(_count_blocks(settings, loaded, groups, budget, wanted))
         block_bytes = _block_bytes(loaded, groups)
         length = _fit_context(settings, groups, (num_blocks, block_bytes), wanted, memory)
         cache_bytes = sum(map(mul, num_blocks, block_bytes))

@@ -20,7 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool, capturing
+from kvasir_engine.device.graph_capture import (
+    CapturedSizes,
+    GraphPool,
+    capturing,
+    raise_where_ranks_wait,
+)
 from kvasir_engine.device.upload import upload
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
@@ -160,15 +165,20 @@ class FullGraphs:
 
     def _get_or_capture(self, variant: Variant, size: int) -> _Graph | None:
         if (variant, size) not in self._on_demand:
-            try:
-                self.pool.require_room()
-                self._on_demand[variant, size] = self._capture(size, variant)
-            except torch.OutOfMemoryError:
+            graph = self._capture_if_room(variant, size)
+            if graph is None:
                 log.warning(
                     "no memory for a CUDA graph of %d rows for %s.", size, ON_DEMAND[variant]
                 )
-                self._on_demand[variant, size] = None
+            self._on_demand[variant, size] = graph
         return self._on_demand[variant, size]
+
+    def _capture_if_room(self, variant: Variant, size: int) -> _Graph | None:
+        try:
+            return self._capture(size, variant) if self.pool.has_room() else None
+        except torch.OutOfMemoryError:
+            raise_where_ranks_wait()
+            return None
 
     def _capture(self, size: int, variant: Variant) -> _Graph:
         rows = torch.full((size,), self.padding_row, dtype=torch.int64, device=self.device)

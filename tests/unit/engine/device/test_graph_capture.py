@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from kvasir_engine.device import graph_capture
+from kvasir_engine.device.collectives import TensorParallel
 from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool
 
 
@@ -71,7 +73,20 @@ class TestRoom:
         free[:] = [before, after]
         pool = GraphPool()
         pool.keep_free = kept
-        pool.require_room()
+        assert pool.has_room()
+
+    def test_the_fullest_gpu_of_all_ranks_decides(self, free: list[int], monkeypatch) -> None:
+        asked = []
+
+        def smallest(numbers: list[int]) -> list[int]:
+            asked.append(numbers)
+            return [0]
+
+        monkeypatch.setattr(graph_capture, "all_reduce_min", smallest)
+        pool = GraphPool()
+        pool.keep_free = 50
+        assert not pool.has_room()
+        assert asked == [[1]]
 
     def test_graphs_leave_what_is_to_stay_free(self, free: list[int], caplog) -> None:
         pool = GraphPool()
@@ -115,6 +130,16 @@ class TestCapturedSizes:
         assert "short steps: sizes [64, 128] have them" in caplog.text
         assert "--max-num-batched-tokens" in caplog.text
         assert captured.smallest_holding(16) == "64"
+
+    def test_beside_other_ranks_it_is_raised(self, captured, monkeypatch) -> None:
+        """They have captured the size, or wait for this rank within it."""
+        monkeypatch.setattr(graph_capture, "tensor_parallel", lambda: TensorParallel(0, 2))
+
+        def capture(size: int) -> str:
+            raise torch.OutOfMemoryError
+
+        with pytest.raises(torch.OutOfMemoryError):
+            captured.capture(GraphPool(), lambda: [16], capture)
 
     def test_so_does_that_of_measuring(self, captured, caplog) -> None:
         def sizes() -> list[int]:

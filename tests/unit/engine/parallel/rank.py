@@ -15,7 +15,8 @@ from kvasir_engine.loader.load_model import load_model
 
 steps, store, rank, size, out, *model_dirs = sys.argv[1:]
 torch.set_num_threads(1)
-init_tensor_parallel(int(rank), int(size), backend="gloo", store=FileStore(store, int(size)))
+CPU = torch.device("cpu")
+init_tensor_parallel(int(rank), int(size), store=FileStore(store, int(size)), device=CPU)
 run = runpy.run_path(steps)["run"]
 torch.save([run(load_model(Path(model_dir)).model) for model_dir in model_dirs], out)
 destroy_tensor_parallel()

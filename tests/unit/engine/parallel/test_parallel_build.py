@@ -94,5 +94,4 @@ def test_the_log_says_what_ranks_on_gpus_lack(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == []
     warn_of_gpus(torch.device("cuda"))
     (said,) = caplog.messages
-    assert "NCCL" in said
-    assert "without CUDA graphs" in said
+    assert "untested" in said

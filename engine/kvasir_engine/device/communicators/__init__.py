@@ -1,0 +1,1 @@
+"""Collectives of a tensor-parallel group, by the library that runs them."""

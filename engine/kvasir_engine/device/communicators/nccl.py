@@ -1,0 +1,41 @@
+"""Collectives of GPUs, by NCCL."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+
+class NcclCommunicator:
+    """Collectives by NCCL, on tensors of this rank's GPU."""
+
+    name = "NCCL"
+    capturable = True
+
+    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.size = group.size()
+        self.device = device
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """Communicator.all_reduce, in place where `x` is contiguous."""
+        x = x.contiguous()
+        dist.all_reduce(x, group=self.group)
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Communicator.all_gather."""
+        gathered = x.new_empty((self.size, *x.shape))
+        dist.all_gather_into_tensor(gathered.flatten(), x.contiguous().flatten(), group=self.group)
+        return gathered
+
+    def all_reduce_min(self, numbers: list[int]) -> list[int]:
+        """Communicator.all_reduce_min."""
+        smallest = torch.tensor(numbers, device=self.device)
+        dist.all_reduce(smallest, op=dist.ReduceOp.MIN, group=self.group)
+        return [int(n) for n in smallest.tolist()]
+
+    def close(self) -> None:
+        """Communicator.close."""
+        dist.destroy_process_group(self.group)

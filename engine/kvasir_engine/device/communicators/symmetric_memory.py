@@ -1,0 +1,131 @@
+"""Collectives of GPUs that read each other's memory, by torch's symmetric memory.
+
+Each rank has one buffer that the others map. A tensor is copied into it, then one kernel signals,
+reads all ranks' buffers and writes the sum. Both of torch's kernels end with an exchange of signals
+after the last read, so the buffer may be written again by what follows on the stream. Ranks sum in
+rank order and get the same bits. NCCL does what these operations cannot or do slower.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+import torch.distributed._symmetric_memory as symmetric_memory
+
+from kvasir_engine.device.communicators.all_reduce_choice import (
+    ALIGNMENT,
+    SUMMED_DTYPES,
+    AllReduce,
+    buffer_bytes_for,
+    choose_all_reduce,
+    max_one_shot_bytes,
+)
+from kvasir_engine.device.communicators.nccl import NcclCommunicator
+
+log = logging.getLogger(__name__)
+
+_TESTED_BYTES = (16, 4 << 10, 2 << 20)
+"""Sizes that a start sums once: one of each alignment and algorithm."""
+
+
+class SymmetricMemoryCommunicator:
+    """All-reduces through a symmetric buffer, the rest by NCCL."""
+
+    name = "symmetric memory"
+    capturable = True
+
+    def __init__(self, nccl: NcclCommunicator, step_bytes: int) -> None:
+        """Allocate the buffer and map it; waits for the other ranks."""
+        self._nccl = nccl
+        self._group = nccl.group.group_name
+        size = buffer_bytes_for(step_bytes)
+        self._buffer = symmetric_memory.empty(size, dtype=torch.uint8, device=nccl.device)
+        symmetric_memory.rendezvous(self._buffer, self._group)
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """Communicator.all_reduce."""
+        return self.all_reduce_by(self.choose(x), x)
+
+    def choose(self, x: torch.Tensor) -> AllReduce:
+        """Return the algorithm for `x`."""
+        return choose_all_reduce(
+            x.numel() * x.itemsize,
+            x.dtype,
+            ranks=self._nccl.size,
+            buffer_bytes=len(self._buffer),
+        )
+
+    def all_reduce_by(self, algorithm: AllReduce, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of `x`, by this algorithm."""
+        x = x.contiguous()
+        if algorithm is AllReduce.NCCL or x.data_ptr() % ALIGNMENT:
+            return self._nccl.all_reduce(x)
+        buffer = self._buffer[: x.numel() * x.itemsize].view(x.dtype).view(x.shape)
+        buffer.copy_(x)
+        if algorithm is AllReduce.ONE_SHOT:
+            torch.ops.symm_mem.one_shot_all_reduce_out(buffer, "sum", self._group, x)
+        else:
+            torch.ops.symm_mem.two_shot_all_reduce_out(buffer, "sum", self._group, x)
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Communicator.all_gather; few bytes as a sum with what the others leave at zero."""
+        size, rank = self._nccl.size, self._nccl.rank
+        total = size * x.numel() * x.itemsize
+        if x.dtype not in SUMMED_DTYPES or total > max_one_shot_bytes(size):
+            return self._nccl.all_gather(x)
+        gathered = x.new_zeros((size, *x.shape))
+        gathered[rank] = x
+        return self.all_reduce(gathered)
+
+    def all_reduce_min(self, numbers: list[int]) -> list[int]:
+        """Communicator.all_reduce_min."""
+        return self._nccl.all_reduce_min(numbers)
+
+    def close(self) -> None:
+        """Communicator.close."""
+        self._nccl.close()
+
+    def sums_correctly(self) -> bool:
+        """Return True if sums of each algorithm are right here; all ranks call it."""
+        ranks, right = self._nccl.size, True
+        for num_bytes in _TESTED_BYTES:
+            x = torch.full((num_bytes // 2,), self._nccl.rank + 1.0, dtype=torch.bfloat16)
+            total = self.all_reduce(x.to(self._nccl.device))
+            right &= bool((total == ranks * (ranks + 1) / 2).all())
+        return right
+
+
+def symmetric_memory_or_nccl(
+    nccl: NcclCommunicator, step_bytes: int
+) -> SymmetricMemoryCommunicator | NcclCommunicator:
+    """Return symmetric memory's collectives where every rank can have them, NCCL's elsewhere."""
+    if not _agreed(nccl, _reads_all_peers(nccl)):
+        _say_why(nccl, "these GPUs cannot read each other's memory")
+        return nccl
+    made = None
+    try:
+        made = SymmetricMemoryCommunicator(nccl, step_bytes)
+    except (RuntimeError, AttributeError) as error:
+        _say_why(nccl, str(error).partition("\n")[0])
+    if not _agreed(nccl, made is not None) or made is None:
+        return nccl
+    if not _agreed(nccl, made.sums_correctly()):
+        _say_why(nccl, "its sums are wrong here")
+        return nccl
+    return made
+
+
+def _agreed(nccl: NcclCommunicator, here: bool) -> bool:
+    return nccl.all_reduce_min([int(here)]) == [1]
+
+
+def _reads_all_peers(nccl: NcclCommunicator) -> bool:
+    others = [rank for rank in range(nccl.size) if rank != nccl.rank]
+    return all(torch.cuda.can_device_access_peer(nccl.rank, other) for other in others)
+
+
+def _say_why(nccl: NcclCommunicator, reason: str) -> None:
+    if nccl.rank == 0:
+        log.warning("All-reduces use NCCL, not torch's symmetric memory: %s.", reason)

@@ -1,0 +1,133 @@
+"""What the communicator asks of which library. GPUs do the rest: stand-ins note the calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kvasir_engine.device.communicators.symmetric_memory import (
+    SymmetricMemoryCommunicator,
+    symmetric_memory_or_nccl,
+)
+
+LIBRARY = "torch.distributed._symmetric_memory"
+CPU = torch.device("cpu")
+
+
+class Nccl:
+    """One of two ranks; the other has the same numbers."""
+
+    name = "NCCL"
+    rank, size, device = 1, 2, CPU
+
+    def __init__(self) -> None:
+        self.group = type("Group", (), {"group_name": "world"})()
+        self.calls: list[str] = []
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append("all_reduce")
+        return x.mul_(2)
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append("all_gather")
+        return torch.stack([x, x])
+
+    def all_reduce_min(self, numbers: list[int]) -> list[int]:
+        return numbers
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def ops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the operations called: they double what lies in the buffer."""
+    called: list[str] = []
+
+    def stand_in(name: str) -> Any:
+        def op(buffer: torch.Tensor, reduce: str, group: str, out: torch.Tensor) -> torch.Tensor:
+            assert (reduce, group) == ("sum", "world")
+            called.append(name)
+            return out.copy_(2 * buffer)
+
+        return op
+
+    monkeypatch.setattr(f"{LIBRARY}.empty", torch.empty)
+    monkeypatch.setattr(f"{LIBRARY}.rendezvous", lambda *_: None)
+    for name in ("one_shot_all_reduce_out", "two_shot_all_reduce_out"):
+        monkeypatch.setattr(torch.ops.symm_mem, name, stand_in(name), raising=False)
+    return called
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "called"),
+    [
+        (1, torch.bfloat16, "one_shot_all_reduce_out"),
+        (1024, torch.bfloat16, "two_shot_all_reduce_out"),
+        (1, torch.float16, None),
+        (4096, torch.float32, None),
+    ],
+)
+def test_tensors_are_summed_by_what_suits_them(ops, rows: int, dtype, called: str | None) -> None:
+    nccl = Nccl()
+    made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=4 << 20)  # type: ignore[arg-type]
+    x = torch.ones(rows, 1024, dtype=dtype)
+    assert torch.equal(made.all_reduce(x), torch.full((rows, 1024), 2.0, dtype=dtype))
+    assert ops == ([called] if called else [])
+    assert nccl.calls == ([] if called else ["all_reduce"])
+
+
+def test_a_tensor_that_is_not_contiguous_is_summed_as_well(ops) -> None:
+    made: Any = SymmetricMemoryCommunicator(Nccl(), step_bytes=0)  # type: ignore[arg-type]
+    x = torch.arange(64.0).view(8, 8)
+    want = 2 * x.T
+    assert torch.equal(made.all_reduce(x.T), want)
+    assert ops == ["one_shot_all_reduce_out"]
+
+
+def test_few_bytes_are_gathered_as_a_sum(ops) -> None:
+    nccl = Nccl()
+    made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=0)  # type: ignore[arg-type]
+    gathered = made.all_gather(torch.tensor([3.0, 4.0]))
+    assert gathered.tolist() == [[0.0, 0.0], [6.0, 8.0]]
+    assert ops == ["one_shot_all_reduce_out"]
+    assert made.all_gather(torch.arange(4)).shape == (2, 4)
+    assert made.all_gather(torch.ones(1 << 20)).shape == (2, 1 << 20)
+    assert nccl.calls == ["all_gather"] * 2
+
+
+def test_gpus_without_access_to_each_other_are_nccls(monkeypatch, caplog) -> None:
+    nccl: Any = Nccl()
+    nccl.rank = 0
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: False)
+    assert symmetric_memory_or_nccl(nccl, 0) is nccl
+    assert "cannot read each other's memory" in caplog.text
+
+
+def test_a_library_that_fails_or_sums_wrongly_is_not_used(ops, monkeypatch, caplog) -> None:
+    nccl: Any = Nccl()
+    nccl.rank = 0
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: True)
+    # Twice 1 is not 1 + 2.
+    assert symmetric_memory_or_nccl(nccl, 0) is nccl
+    assert ops
+    assert "sums are wrong" in caplog.text
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no VMM\nat here")
+
+    monkeypatch.setattr(f"{LIBRARY}.rendezvous", fails)
+    assert symmetric_memory_or_nccl(nccl, 0) is nccl
+    assert "memory: no VMM." in caplog.text
+
+
+def test_where_all_is_well_it_is_used(ops, monkeypatch) -> None:
+    nccl: Any = Nccl()
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: True)
+    monkeypatch.setattr(SymmetricMemoryCommunicator, "sums_correctly", lambda _: True)
+    made = symmetric_memory_or_nccl(nccl, 0)
+    made.close()
+    assert made.name == "symmetric memory"
+    assert nccl.calls == ["close"]
