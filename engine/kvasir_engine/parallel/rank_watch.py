@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kvasir_engine.parallel.protocol import Progress, RankError
+from kvasir_engine.parallel.stopped_process import LOOK_SECONDS, StoppedProcess
 from kvasir_engine.parallel.worker_process import WorkerProcess
 
 KILL_AFTER_SECONDS = 3.0
@@ -109,14 +110,21 @@ class RankWatch:
             worker.close()
 
     def _first_death(self) -> Exception | None:
-        """Return why the first worker ended; None once `close` was called."""
+        """Return why the first worker ended or was stopped; None once `close` was called."""
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         for worker in self._workers:
             poller.register(worker.ended, select.POLLIN)
             poller.register(worker.reports, select.POLLIN)
+        looks = {worker.rank: StoppedProcess(worker.pid) for worker in self._workers}
+        look_at = time.monotonic()
         while self._kill_at is None:
-            ready = dict(poller.poll())
+            ready = dict(poller.poll(1000 * LOOK_SECONDS))
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_SECONDS
+                stopped = [rank for rank, process in looks.items() if process.look()]
+                if stopped and self._kill_at is None:
+                    return RankError(f"tensor-parallel rank {stopped[0]} was stopped (SIGSTOP)")
             for worker in self._workers:
                 if worker.reports in ready:
                     with self._changed:

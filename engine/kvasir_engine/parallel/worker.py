@@ -10,12 +10,15 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 
 import msgspec
 
 from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
+from kvasir_engine.parallel.stopped_process import LOOK_SECONDS, StoppedProcess
 from kvasir_engine.parent_death import die_with_parent
 
 
@@ -25,6 +28,7 @@ def main() -> int:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     die_with_parent(int(sys.argv[2]))
+    threading.Thread(target=_watch_rank_zero, args=(int(sys.argv[2]),), daemon=True).start()
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerConfig)
     try:
         _serve(config)
@@ -68,6 +72,16 @@ def _serve(config: WorkerConfig) -> None:
         runner.sample(plan)
     runner.close()
     destroy_tensor_parallel()
+
+
+def _watch_rank_zero(pid: int) -> None:
+    """End rank 0, and with it all ranks, when it was stopped: its own watch is stopped too."""
+    rank_zero = StoppedProcess(pid)
+    while not rank_zero.look():
+        time.sleep(LOOK_SECONDS)
+    sys.stderr.write("tensor-parallel rank 0 was stopped (SIGSTOP)\n")
+    sys.stderr.flush()
+    os.kill(pid, signal.SIGKILL)
 
 
 def _report(config: WorkerConfig, report: Report) -> None:

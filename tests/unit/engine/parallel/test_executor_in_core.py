@@ -89,6 +89,28 @@ async def test_a_killed_rank_ends_every_process(
         processes.wait_until_ended(other, core.process.pid)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_stopped_rank_ends_every_process(rank: int, hf_model_dir, processes) -> None:
+    settings = {"max_model_len": 400, "tensor_parallel_size": 2}
+    async with started(hf_model_dir("llama3"), **settings) as (core, client):
+        await client.wait_ready()
+        (other,) = processes.children(core.process.pid)
+        streaming = asyncio.create_task(tokens(client, 300))
+        await until(lambda: client.load().step_age_seconds > 0)
+        os.kill((core.process.pid, other)[rank], signal.SIGSTOP)
+        async with asyncio.timeout(SECONDS_TO_END):
+            status = await asyncio.to_thread(core.process.wait)
+        processes.wait_until_ended(other, core.process.pid)
+        if rank == 0:
+            assert status == -signal.SIGKILL
+            streaming.cancel()
+        else:
+            assert status == 1
+            with pytest.raises(EngineDeadError, match=r"^tensor-parallel rank 1 was stopped"):
+                await streaming
+
+
 async def test_a_size_that_cannot_work_is_the_users_to_mend(hf_model_dir) -> None:
     async with started(hf_model_dir("llama3"), tensor_parallel_size=3) as (core, client):
         with pytest.raises(EngineDeadError, match=r"--tensor-parallel-size 3 .* are 1, 2, 4\.$"):
