@@ -1,7 +1,7 @@
 """The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
 
     python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
-        [--quantization fp8] [--repeat 3] [--steps] [--out F.json]
+        [--quantization fp8] [--tensor-parallel-size 2] [--repeat 3] [--steps] [--out F.json]
 
 mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
@@ -276,6 +276,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--steps", action="store_true", help="tell where each work's time went")
     parser.add_argument("--out", type=Path)
@@ -289,6 +290,7 @@ def main() -> None:
         max_num_batched_tokens=8192,
         max_model_len=options.max_model_len,
         quantization=options.quantization,
+        tensor_parallel_size=options.tensor_parallel_size,
         max_queued_requests=10_000,
     )
     weights = "bf16" if options.quantization == "auto" else "fp8 weights, bf16 KV cache"

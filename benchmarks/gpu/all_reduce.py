@@ -1,0 +1,188 @@
+"""Microseconds of an all-reduce inside a CUDA graph over the GPUs of one host, by algorithm.
+
+    python benchmarks/gpu/all_reduce.py [--ranks 2] [--out F.json]
+
+bf16 rows of 4,096 and 8,192: by NCCL, by torch's symmetric memory in one shot and in two, each with
+the copy into the shared buffer, and by what the engine chooses; the fastest should be the choice.
+Beside them the same kernels without the copy, and the sums of whole numbers, which are exact, over
+many calls in a row: a buffer that is written too soon shows there. Exits 1 when a sum is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / each) for each in ("api", "engine", "benchmarks")]
+
+ROWS = (1, 8, 64, 256, 1024)
+HIDDEN = (4096, 8192)
+CALLS, REPLAYS = 40, 5
+"""All-reduces in a graph, and how often it is timed."""
+SUMS = 400
+"""Calls in a row whose sums are compared."""
+MAX_SECONDS = 55.0
+
+
+def microseconds(launch: Callable[[], object]) -> float:
+    """Return the best time of one call, in a graph of many."""
+    import torch
+
+    from kvasir_engine.device.collectives import all_reduce_min
+    from kvasir_engine.device.graph_capture import GraphPool, capturing
+
+    def launch_all() -> None:
+        for _ in range(CALLS):
+            launch()
+
+    with capturing():
+        launch()
+        graph, _ = GraphPool().record(launch_all)
+    graph.replay()
+    times = []
+    for _ in range(REPLAYS):
+        all_reduce_min([0])
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / CALLS * 1e3)
+    return round(min(times), 2)
+
+
+def ways(rows: int, hidden: int) -> dict[str, Callable[[], object]]:
+    """Return what is timed, by name; each on a tensor of its own."""
+    import torch
+
+    from kvasir_engine.device.collectives import all_reduce, tensor_parallel
+    from kvasir_engine.device.communicators.all_reduce_choice import AllReduce
+
+    communicator: Any = tensor_parallel().communicator
+    x = torch.zeros(rows, hidden, dtype=torch.bfloat16, device="cuda")
+    found: dict[str, Callable[[], object]] = {"engine_us": lambda: all_reduce(x)}
+    if not hasattr(communicator, "all_reduce_by"):
+        return found
+    names = {"nccl_us": AllReduce.NCCL, "one_shot_us": AllReduce.ONE_SHOT}
+    names["two_shot_us"] = AllReduce.TWO_SHOT
+    for name, algorithm in names.items():
+        found[name] = lambda algorithm=algorithm: communicator.all_reduce_by(algorithm, x)
+    buffer = communicator._buffer[: x.numel() * 2].view(x.dtype).view(x.shape)
+    ops, group = torch.ops.symm_mem, communicator._group
+    found["one_shot_without_copy_us"] = lambda: ops.one_shot_all_reduce_out(buffer, "sum", group, x)
+    found["two_shot_without_copy_us"] = lambda: ops.two_shot_all_reduce_out(buffer, "sum", group, x)
+    found["two_shot_in_place_us"] = lambda: ops.two_shot_all_reduce_(buffer, "sum", group)
+    found["one_shot_copying_us"] = lambda: ops.one_shot_all_reduce_copy(buffer, x, "sum", group)
+    return found
+
+
+def wrong_sums(rows: int, hidden: int) -> dict[str, int]:
+    """Return how many of SUMS sums in a row are wrong, by algorithm. Each call's numbers differ."""
+    import torch
+
+    from kvasir_engine.device.collectives import tensor_parallel
+    from kvasir_engine.device.communicators.all_reduce_choice import AllReduce
+
+    ranks = tensor_parallel()
+    communicator: Any = ranks.communicator
+    column = torch.arange(rows * hidden, device="cuda").view(rows, hidden) % 13
+    found = {}
+    for algorithm in AllReduce:
+        if not hasattr(communicator, "all_reduce_by"):
+            break
+        wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+        for call in range(SUMS):
+            x = (column + ranks.rank * (call % 5)).to(torch.bfloat16)
+            total = communicator.all_reduce_by(algorithm, x)
+            others = ranks.size * (ranks.size - 1) // 2
+            want = ranks.size * column + others * (call % 5)
+            wrong += (total != want.to(torch.bfloat16)).any()
+        found[algorithm.value] = int(wrong)
+    return found
+
+
+def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
+    """Measure as one rank; rank 0 answers."""
+    import torch
+
+    from kvasir_engine.device.collectives import tensor_parallel
+    from kvasir_engine.parallel.rendezvous import meet
+
+    meet(rank, ranks, store=Path(store), device=torch.device("cuda"), step_bytes=32 << 20)
+    communicator: Any = tensor_parallel().communicator
+    made: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    made |= {"ranks": ranks, "communicator": communicator.name, "us": {}}
+    with torch.inference_mode():
+        made["wrong_sums"] = {f"{n} rows": wrong_sums(n, 4096) for n in (1, 64, 512)}
+        for hidden in HIDDEN:
+            for rows in ROWS:
+                found: dict[str, Any] = {}
+                for name, launch in ways(rows, hidden).items():
+                    try:
+                        found[name] = microseconds(launch)
+                    except RuntimeError as error:
+                        found[name] = str(error).partition("\n")[0]
+                x = torch.empty(rows, hidden, dtype=torch.bfloat16, device="cuda")
+                if hasattr(communicator, "choose"):
+                    found["chosen"] = communicator.choose(x).value
+                made["us"][f"{rows}x{hidden}"] = found
+                if rank == 0:
+                    print(f"{rows}x{hidden}", json.dumps(found), flush=True)
+                    answer.put(made)
+    if rank == 0:
+        answer.put({**made, "complete": True})
+    # Neither library may be torn down while the other rank still waits for this one.
+    time.sleep(1)
+    os._exit(0)
+
+
+def main() -> int:
+    """Print and write the figures; 1 when sums were wrong or not all was measured."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    options = parser.parse_args()
+    out = options.out / "all_reduce.json" if options.out.is_dir() else options.out
+    context = multiprocessing.get_context("spawn")
+    answer: Any = context.Queue()
+    with tempfile.TemporaryDirectory() as directory:
+        given = (options.ranks, f"{directory}/store", answer)
+        processes = [
+            context.Process(target=measure, args=(rank, *given)) for rank in range(options.ranks)
+        ]
+        for process in processes:
+            process.start()
+        made = last_answer(answer, processes)
+        for process in processes:
+            process.kill()
+            process.join()
+    wrong = [each for found in made.get("wrong_sums", {}).values() for each in found.values()]
+    out.write_text(json.dumps(made, indent=1) + "\n")
+    print("wrong sums:", made.get("wrong_sums"), "complete:", made.get("complete", False))
+    return int(any(wrong) or not made.get("complete", False))
+
+
+def last_answer(answer: Any, processes: list[Any]) -> dict[str, Any]:
+    """Return what rank 0 said last, before all was measured or the time was up."""
+    made: dict[str, Any] = {}
+    deadline = time.monotonic() + MAX_SECONDS
+    while not made.get("complete") and time.monotonic() < deadline:
+        try:
+            made = answer.get(timeout=0.5)
+        except Exception:
+            if not any(process.is_alive() for process in processes):
+                break
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
