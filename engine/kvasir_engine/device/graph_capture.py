@@ -134,6 +134,11 @@ class CapturedSizes(Generic[T]):
             sorted(self._by_size) or "none",
         )
 
+    def clear(self) -> None:
+        """Free all graphs."""
+        self._by_size.clear()
+        self._sizes.clear()
+
     @property
     def largest(self) -> int:
         """The largest captured size, 0 without any."""

@@ -54,6 +54,7 @@ class Executor:
         self._plans = PlanWriter(len(ranks))
         self._busy = threading.Lock()
         self._closed = False
+        self._before_close: Callable[[], None] | None = None
         self._on_death = on_death or self._end_if_stuck
         self._watch = RankWatch([partial(self._start, rank) for rank in ranks], self._died)
         # An interpreter that ends with ranks alive would meet them half torn down.
@@ -93,6 +94,10 @@ class Executor:
         """Have the other ranks sample by `masks` what the last plan says is masked."""
         self._plans.send(encode_masks(masks))
 
+    def before_close(self, free: Callable[[], None]) -> None:
+        """Have `free` called before the group is left: what it frees refers to the group."""
+        self._before_close = free
+
     def close(self) -> None:
         """End the other ranks and leave the group. Idempotent."""
         if self._closed:
@@ -100,12 +105,19 @@ class Executor:
         self._closed = True
         atexit.unregister(self.close)
         self._plans.close()
+        try:
+            self._leave()
+        finally:
+            self._watch.close()
+            self._directory.cleanup()
+
+    def _leave(self) -> None:
         # Not before now: the workers start while this process still imports torch.
         from kvasir_engine.device.collectives import destroy_tensor_parallel
 
+        if self._before_close is not None:
+            self._before_close()
         destroy_tensor_parallel()
-        self._watch.close()
-        self._directory.cleanup()
 
     def _start(self, rank: int) -> WorkerProcess:
         def config(reports: int) -> WorkerConfig:

@@ -32,6 +32,7 @@ class TensorParallelRunner:
     def __init__(self, runner: Runner, executor: Executor) -> None:
         self._runner = runner
         self._executor = executor
+        executor.before_close(runner.close)
 
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward. The other ranks go on to sample() by themselves."""
@@ -53,4 +54,3 @@ class TensorParallelRunner:
     def close(self) -> None:
         """Runner.close."""
         self._executor.close()
-        self._runner.close()

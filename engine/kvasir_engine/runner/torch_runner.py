@@ -222,6 +222,8 @@ class TorchRunner:
 
     def close(self) -> None:
         """Runner.close."""
+        self._inputs = self._hidden = self._replayed = None
+        self.graphs.clear()
         self.use_caches([])
 
     def _sample(

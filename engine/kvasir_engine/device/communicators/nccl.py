@@ -37,5 +37,6 @@ class NcclCommunicator:
         return [int(n) for n in smallest.tolist()]
 
     def close(self) -> None:
-        """Communicator.close."""
-        dist.destroy_process_group(self.group)
+        """Communicator.close, without a word to the other ranks, which may be gone. NCCL waits
+        for graphs that were captured with it: they have to be freed before."""
+        dist.distributed_c10d._abort_process_group(self.group)

@@ -104,6 +104,10 @@ def symmetric_memory_or_nccl(
     if not _agreed(nccl, _reads_all_peers(nccl)):
         _say_why(nccl, "these GPUs cannot read each other's memory")
         return nccl
+    # torch keeps the store of a group's name for ever, and names the next group alike.
+    if not _agreed(nccl, not symmetric_memory.is_symm_mem_enabled_for_group(nccl.group.group_name)):
+        _say_why(nccl, "this process had another group of GPUs open before")
+        return nccl
     made = None
     try:
         made = SymmetricMemoryCommunicator(nccl, step_bytes)

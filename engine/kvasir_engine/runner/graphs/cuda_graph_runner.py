@@ -80,6 +80,11 @@ class CudaGraphRunner:
         self._piecewise.capture()
         self._prefill.capture()
 
+    def clear(self) -> None:
+        """Free all graphs; steps run eagerly from now on."""
+        for graphs in (self._full, self._prefill, self._piecewise):
+            graphs.clear()
+
     def decode(self, plan: StepPlan, groups: list[PrefixGroup]) -> Replayed | None:
         """Launch the forward pass of a decode step; None when it fits no full graph."""
         return self._full.run(plan, groups)

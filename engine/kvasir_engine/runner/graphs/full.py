@@ -105,6 +105,11 @@ class FullGraphs:
         if self._plain.largest:
             self._get_or_capture(variant, self._plain.largest)
 
+    def clear(self) -> None:
+        """Free all graphs."""
+        self._plain.clear()
+        self._on_demand.clear()
+
     def run(self, plan: StepPlan, groups: list[PrefixGroup]) -> Replayed | None:
         """Launch the forward pass of `plan`, attending once to the prefixes that `groups` share;
         None when the step is not a decode of a captured size."""

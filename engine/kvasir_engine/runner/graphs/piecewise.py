@@ -141,6 +141,10 @@ class PiecewiseGraphs:
             lambda size: self._capture(size, out()),
         )
 
+    def clear(self) -> None:
+        """Free all graphs."""
+        self._captured.clear()
+
     def _max_tokens(self, limit: int) -> int:
         """Return the largest size up to `limit` whose steps would wait for launches."""
         found = min(limit, MEASURED_SIZES[0])

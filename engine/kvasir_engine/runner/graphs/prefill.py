@@ -62,6 +62,10 @@ class PrefillGraphs:
             return
         self._captured.capture(self.pool, lambda: prefill_sizes(queries.tokens), self._capture)
 
+    def clear(self) -> None:
+        """Free all graphs."""
+        self._captured.clear()
+
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of
         its size; None when it is not a single prompt of a captured size."""

@@ -115,6 +115,11 @@ class TestCapturedSizes:
         assert captured.smallest_holding(tokens) == found
         assert captured.largest == 64
 
+    def test_none_is_found_once_all_are_freed(self, captured) -> None:
+        captured.capture(GraphPool(), lambda: [16], str)
+        captured.clear()
+        assert captured.smallest_holding(1) is None
+
     def test_without_any_none_is_found(self, captured) -> None:
         assert captured.smallest_holding(1) is None
         assert captured.largest == 0

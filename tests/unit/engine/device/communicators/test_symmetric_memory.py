@@ -106,6 +106,16 @@ def test_gpus_without_access_to_each_other_are_nccls(monkeypatch, caplog) -> Non
     assert "cannot read each other's memory" in caplog.text
 
 
+def test_a_second_group_of_a_process_is_nccls(monkeypatch, caplog) -> None:
+    """torch would look for its ranks in the first one's store."""
+    nccl: Any = Nccl()
+    nccl.rank = 0
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: True)
+    monkeypatch.setattr(f"{LIBRARY}.is_symm_mem_enabled_for_group", lambda name: name == "world")
+    assert symmetric_memory_or_nccl(nccl, 0) is nccl
+    assert "had another group" in caplog.text
+
+
 def test_a_library_that_fails_or_sums_wrongly_is_not_used(ops, monkeypatch, caplog) -> None:
     nccl: Any = Nccl()
     nccl.rank = 0

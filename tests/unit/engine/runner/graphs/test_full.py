@@ -114,6 +114,10 @@ class TestKinds:
         seen.clear()
         return made
 
+    def test_freed_graphs_are_not_replayed(self, graphs) -> None:
+        graphs.clear()
+        assert graphs.run(plan([1000]), []) is None
+
     def test_contexts_that_differ_are_divided_by_a_graph_of_their_own(self, graphs, seen) -> None:
         even = graphs.run(plan([1000] * 5), [])
         split_kv = graphs.run(plan([64_000] + [1000] * 4), [])
