@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_gather, all_reduce, tensor_parallel
+from kvasir_engine.device.vocab_shard import ALIGNED_TOKENS, VocabShard
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 from kvasir_engine.quantization.plain import linear
 
@@ -37,7 +38,23 @@ class VocabParallelEmbedding(nn.Module):
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map [n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
-        return all_gather(linear(hidden, self.weight, None))[..., : self.vocab_size]
+        return self.gathered(self.project_shard(hidden))
+
+    def project_shard(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map [n, hidden_size] to this rank's logits [n, rows]; see `shard`."""
+        return linear(hidden, self.weight, None)
+
+    def gathered(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits [n, vocab_size] of all ranks."""
+        return all_gather(logits)[..., : self.vocab_size]
+
+    @property
+    def shard(self) -> VocabShard | None:
+        """Tokens of this rank's logits; None for a whole vocabulary, and for shards that cannot be
+        sampled by themselves."""
+        if tensor_parallel().size == 1 or self.weight.shape[0] % ALIGNED_TOKENS:
+            return None
+        return VocabShard(self.first, self._rows_in_checkpoint())
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return the slot of this rank's rows, as far as the vocabulary goes."""

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from kvasir_engine.attention.base import AttentionSpec
+from kvasir_engine.device.vocab_shard import VocabShard
 
 
 class CausalLM(Protocol):
@@ -28,4 +29,13 @@ class CausalLM(Protocol):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [n, vocab_size], of the model's type or fp32, of hidden states [n, hidden_size];
         the same on every rank."""
+        ...
+
+    @property
+    def vocab_shard(self) -> VocabShard | None:
+        """Tokens that `shard_logits` covers; None where only `logits` can be sampled from."""
+        ...
+
+    def shard_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits [n, >= vocab_shard.count] of this rank's part of the vocabulary."""
         ...

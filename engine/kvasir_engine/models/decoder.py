@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.attention.base import AttentionSpec
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
 from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
@@ -119,8 +120,20 @@ class DecoderForCausalLM(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """CausalLM.logits."""
-        table = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = table.project(hidden)
+        return self._head.gathered(self.shard_logits(hidden))
+
+    @property
+    def _head(self) -> VocabParallelEmbedding:
+        return self.model.embed_tokens if self.lm_head is None else self.lm_head
+
+    @property
+    def vocab_shard(self) -> VocabShard | None:
+        """CausalLM.vocab_shard."""
+        return self._head.shard
+
+    def shard_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """CausalLM.shard_logits."""
+        logits = self._head.project_shard(hidden)
         if self.logit_scale is not None:
             logits = logits.mul_(self.logit_scale)
         if self.logit_cap is None:

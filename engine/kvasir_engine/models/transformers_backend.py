@@ -107,6 +107,15 @@ class TransformersForCausalLM(nn.Module):
         hidden: torch.Tensor = out.last_hidden_state[0]
         return hidden
 
+    @property
+    def vocab_shard(self) -> None:
+        """CausalLM.vocab_shard: one rank computes all."""
+        return
+
+    def shard_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """CausalLM.shard_logits."""
+        return self.logits(hidden)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """CausalLM.logits."""
         self.given.hidden = hidden[None]

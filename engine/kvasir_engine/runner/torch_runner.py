@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -17,12 +19,13 @@ from kvasir_engine.device.device_errors import require_usable, seen_at_once
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.kv.cache_spec import page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
 from kvasir_engine.runner.graphs.cuda_graph_runner import CudaGraphRunner
-from kvasir_engine.runner.graphs.full import Replayed
+from kvasir_engine.runner.graphs.full import Draw, Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
 from kvasir_engine.runner.torch_step import TorchStep
@@ -76,7 +79,7 @@ class TorchRunner:
             self._context,
             self.batch,
             self._model,
-            self._sample_decodes if self._sampler.by_kernel else None,
+            self._draws(),
             prefix_tiles=self._prefix_tiles,
             splits_kv=any(group.window is None for group in groups),
             device=device,
@@ -169,7 +172,8 @@ class TorchRunner:
             self.sampling.init_rows(plan.inits)
         replayed, self._replayed = self._replayed, None
         if replayed is not None and self._is_plain(plan):
-            tokens = self.graphs.sample(replayed)
+            sharded = self._shard_to_sample(plan) is not None
+            tokens = self.graphs.sample(replayed, int(sharded))
             if tokens is not None:
                 self._inputs = self._hidden = None
                 return TorchStep(plan, HostCopy({"tokens": tokens}), [])
@@ -194,19 +198,37 @@ class TorchRunner:
             and not self.sampling.has_edits[plan.rows].any()
         )
 
-    def _sample_decodes(self, hidden: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
+    def _shard_to_sample(self, plan: StepPlan) -> VocabShard | None:
+        """Return this rank's part of the vocabulary where its best scores, instead of all logits,
+        are enough for the step's tokens."""
+        whole = plan.top_logprobs >= 0 or plan.masked is not None
+        if whole or not self.sampling.choose_by_score(plan.sample_rows):
+            return None
+        return self.model.vocab_shard
+
+    def _draws(self) -> list[Draw]:
+        """Return what samples decodes within graphs: from all logits, and from this rank's."""
+        if not self._sampler.by_kernel:
+            return []
+        shard, sample = self.model.vocab_shard, self._sample_decodes
+        return [sample] if shard is None else [sample, partial(sample, shard=shard)]
+
+    def _sample_decodes(
+        self, hidden: torch.Tensor, inputs: StepInputs, shard: VocabShard | None = None
+    ) -> torch.Tensor:
         """Sample, append and count as computed a token for each of a decode's rows."""
         # Not at the top: it imports triton, which the CPU does not need.
         from kvasir_engine.sampling.sample_kernel import SampledInto, sample
 
         batch = self.batch
         return sample(
-            self.model.logits(hidden),
+            self.model.logits(hidden) if shard is None else self.model.shard_logits(hidden),
             inputs.rows,
             # A decode computes a row's last token: the next one's position is its length.
             inputs.batches[0].seq_lens,
             self.sampling.tables,
             SampledInto(batch.history, batch.num_tokens, batch.num_computed, batch.padding_row),
+            shard=shard,
         )
 
     def recover(self, error: Exception) -> bool:
@@ -241,8 +263,11 @@ class TorchRunner:
             num_prompt=self.batch.num_prompt,
             masks=self._masks(plan),
         )
-        logits = self.model.logits(hidden[inputs.query_ends[entries]])
-        sampled = self._sampler(logits, batch, plan.top_logprobs)
+        last, shard = hidden[inputs.query_ends[entries]], self._shard_to_sample(plan)
+        if shard is None:
+            sampled = self._sampler(self.model.logits(last), batch, plan.top_logprobs)
+        else:
+            sampled = self._sampler.of_shard(self.model.shard_logits(last), batch, shard)
         self.batch.accept(rows, sampled.tokens)
         logprobs = {} if sampled.logprobs is None else sampled.logprobs._asdict()
         return {"tokens": sampled.tokens, **logprobs}

@@ -60,14 +60,16 @@ def _multiply(multiplier: int, word: Tensor) -> tuple[Tensor, Tensor]:
     return (product >> 32) + word, product & MASK_32
 
 
-def gumbel_noise(keys: NoiseKeys, vocab_size: int, purpose: int = PURPOSE_SAMPLE) -> Tensor:
-    """Standard Gumbel noise, fp32 [rows, vocab_size].
+def gumbel_noise(
+    keys: NoiseKeys, vocab_size: int, purpose: int = PURPOSE_SAMPLE, *, first: int = 0
+) -> Tensor:
+    """Standard Gumbel noise of tokens `first` to `first + vocab_size`, fp32 [rows, vocab_size].
 
     Token v takes word v % 4 of the Philox block with counter (v // 4, position, purpose,
-    sample_index) under the 64-bit seed as key.
+    sample_index) under the 64-bit seed as key. `first` is a multiple of 4.
     """
     device = keys.position.device
-    quads = torch.arange((vocab_size + 3) // 4, device=device).unsqueeze(0)
+    quads = torch.arange(first // 4, (first + vocab_size + 3) // 4, device=device).unsqueeze(0)
     words = philox_torch(
         (
             quads,

@@ -1,5 +1,8 @@
 """Sample one token per row from logits, without softmax, sort or cumulative sum.
 
+Where ranks share the vocabulary and no row truncates, each rank finds its own tokens' best scores;
+these are gathered instead of the logits.
+
 The arg max of logits / temperature + Gumbel noise is a draw from the softmax (Gumbel, 1954). The
 noise is that of `sampling.gumbel`: word v % 4 of the Philox4x32-10 block with counter (v // 4,
 position, purpose, sample index). Rows with min-p, top-k or top-p see to these afterwards
@@ -14,7 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.device.collectives import all_gather
 from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.sampling.gumbel_kernel import gumbel_of_quads, scaled_logits
 from kvasir_engine.sampling.philox import PURPOSE_SAMPLE
 from kvasir_engine.sampling.sampling_state import GREEDY_BELOW, SamplingTables
@@ -54,6 +59,7 @@ def _argmax_of_split(
     largest_ptr,
     stride,
     vocab_size,
+    first_token,
     parts,
     spans,
     FLOATS: tl.constexpr,
@@ -61,6 +67,7 @@ def _argmax_of_split(
     GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
     SPAN: tl.constexpr,
+    TRUNCATES: tl.constexpr,
     QUADS: tl.constexpr,
     ON_GPU: tl.constexpr,
     PDL: tl.constexpr,
@@ -79,15 +86,18 @@ def _argmax_of_split(
         QUADS * 4,
     )
     if random:
-        if _truncates(floats_ptr + row * FLOATS, ints_ptr + row * INTS, vocab_size):
-            largest = tl.max(scores.reshape(QUADS * 4 // SPAN, SPAN), 1)
-            span = first // SPAN + tl.arange(0, QUADS * 4 // SPAN)
-            tl.store(largest_ptr + entry * spans + span, largest, mask=span < spans)
+        if TRUNCATES:  # noqa: SIM102
+            if _truncates(floats_ptr + row * FLOATS, ints_ptr + row * INTS, vocab_size):
+                largest = tl.max(scores.reshape(QUADS * 4 // SPAN, SPAN), 1)
+                span = first // SPAN + tl.arange(0, QUADS * 4 // SPAN)
+                tl.store(largest_ptr + entry * spans + span, largest, mask=span < spans)
         position = tl.load(positions_ptr + entry)
-        quads = part * QUADS + tl.arange(0, QUADS)
+        quads = first_token // 4 + part * QUADS + tl.arange(0, QUADS)
         scores += gumbel_of_quads(quads, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU)
     tl.store(value_ptr + entry * parts + part, tl.max(scores, 0))
-    tl.store(token_ptr + entry * parts + part, first + tl.argmax(scores, 0))
+    # As a float, which tokens fit: values and tokens are gathered together.
+    token = first_token + first + tl.argmax(scores, 0)
+    tl.store(token_ptr + entry * parts + part, token.to(tl.float32))
 
 
 @triton.jit
@@ -116,6 +126,7 @@ def _choose(
     GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
     SPAN: tl.constexpr,
+    TRUNCATES: tl.constexpr,
     TOKENS: tl.constexpr,
     PADDED_PARTS: tl.constexpr,
     PADDED_SPANS: tl.constexpr,
@@ -128,16 +139,17 @@ def _choose(
     row = tl.load(rows_ptr + entry)
     part = tl.arange(0, PADDED_PARTS)
     values = tl.load(value_ptr + entry * parts + part, mask=part < parts, other=float("-inf"))
-    token = tl.load(token_ptr + entry * parts + tl.argmax(values, 0))
-    floats, ints = floats_ptr + row * FLOATS, ints_ptr + row * INTS
-    temperature = tl.load(floats)
-    if (temperature >= GREEDY) & _truncates(floats, ints, vocab_size):
-        token = sample_truncated(
-            token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature,
-            tl.load(floats + 1), tl.load(floats + 2), tl.load(ints + 3).to(tl.int32),
-            largest_ptr + entry * spans, list_ptr + entry * spans, spans, ints,
-            tl.load(positions_ptr + entry), PURPOSE, TOKENS, SPAN, PADDED_SPANS, ON_GPU,
-        )  # fmt: skip
+    token = tl.load(token_ptr + entry * parts + tl.argmax(values, 0)).to(tl.int32)
+    if TRUNCATES:
+        floats, ints = floats_ptr + row * FLOATS, ints_ptr + row * INTS
+        temperature = tl.load(floats)
+        if (temperature >= GREEDY) & _truncates(floats, ints, vocab_size):
+            token = sample_truncated(
+                token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature,
+                tl.load(floats + 1), tl.load(floats + 2), tl.load(ints + 3).to(tl.int32),
+                largest_ptr + entry * spans, list_ptr + entry * spans, spans, ints,
+                tl.load(positions_ptr + entry), PURPOSE, TOKENS, SPAN, PADDED_SPANS, ON_GPU,
+            )  # fmt: skip
     tl.store(out_ptr + entry, token)
     if ACCEPT:  # noqa: SIM102
         # `and` would make one condition of it, and compile this where it has nothing to write to.
@@ -155,6 +167,7 @@ def sample(
     tables: SamplingTables,
     accept: SampledInto | None = None,
     *,
+    shard: VocabShard | None = None,
     quads: int | None = None,
     chunk_quads: int = CHUNK_QUADS,
 ) -> torch.Tensor:
@@ -162,21 +175,21 @@ def sample(
 
     logits [n, vocab] of any float type; rows int64 [n]; positions [n], of the tokens to be
     sampled. With `accept` each row's history takes its token, and one more of its tokens counts as
-    computed.
+    computed. With `shard` the logits are this rank's, and no row may truncate.
     """
-    count, vocab_size = logits.shape
+    count, width = logits.shape
+    vocab_size, first_token = (width, 0) if shard is None else (shard.count, shard.first)
     if quads is None:
         # Few rows: more programs for each.
         quads = 256 if count <= 16 else 1024
-    parts = triton.cdiv(vocab_size, quads * 4)
+    parts = triton.cdiv(width, quads * 4)
     span = min(SPAN, 4 * quads, 4 * chunk_quads)
-    spans = triton.cdiv(vocab_size, span)
-    values = torch.empty((count, parts), dtype=torch.float32, device=logits.device)
-    best = torch.empty((count, parts), dtype=torch.int32, device=logits.device)
+    spans = triton.cdiv(width, span)
+    best = torch.empty((2, count, parts), dtype=torch.float32, device=logits.device)
     largest = torch.empty((count, spans), dtype=torch.float32, device=logits.device)
     listed = torch.empty((count, spans), dtype=torch.int32, device=logits.device)
     out = torch.empty(count, dtype=torch.int32, device=logits.device)
-    given = (logits, rows, positions, tables.floats, tables.ints, values, best, largest)
+    given = (logits, rows, positions, tables.floats, tables.ints)
     options = launch_options(logits.device)
     constants = {
         "FLOATS": tables.floats.shape[1],
@@ -184,13 +197,21 @@ def sample(
         "GREEDY": GREEDY_BELOW,
         "PURPOSE": PURPOSE_SAMPLE,
         "SPAN": span,
+        "TRUNCATES": shard is None,
         "ON_GPU": logits.is_cuda,
     }
     _argmax_of_split[(count, parts)](
-        *given, logits.stride(0), vocab_size, parts, spans, QUADS=quads, **constants, **options
+        *(*given, best[0], best[1], largest),
+        *(logits.stride(0), vocab_size, first_token, parts, spans),
+        QUADS=quads,
+        **constants,
+        **options,
     )
+    if shard is not None:
+        best = all_gather(best)
+        parts = best.shape[2]
     _choose[(count,)](
-        *given,
+        *(*given, best[0], best[1], largest),
         listed,
         out,
         out if accept is None else accept.history,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.device.collectives import all_gather
 from kvasir_engine.device.upload import upload
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.sampling import logits as edits
 from kvasir_engine.sampling.gumbel import gumbel_noise
 from kvasir_engine.sampling.penalties import PenaltyCounts
@@ -33,12 +35,27 @@ from kvasir_engine.step_plan import Int32Array, Int64Array
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
-SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, SamplingTables], Tensor]
-"""`sampling.sample_kernel.sample`."""
+
 MaskKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor], None]
 """`sampling.mask_kernel.ban_unset`."""
 PenaltyKernel: TypeAlias = Callable[[Tensor, Tensor, PenaltyCounts, SamplingTables], Tensor]
 """`sampling.penalty_kernel.penalise`."""
+
+
+class SampleKernel(Protocol):
+    """`sampling.sample_kernel.sample`."""
+
+    def __call__(
+        self,
+        logits: Tensor,
+        rows: Tensor,
+        positions: Tensor,
+        tables: SamplingTables,
+        *,
+        shard: VocabShard | None = None,
+    ) -> Tensor:
+        """Return a token for each row."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +145,38 @@ class Sampler:
         logprobs = token_logprobs(logits, tokens, top_logprobs) if top_logprobs >= 0 else None
         self._count(tokens, batch)
         return Sampled(tokens=tokens.to(torch.int32), logprobs=logprobs)
+
+    def of_shard(self, logits: Tensor, batch: SampleBatch, shard: VocabShard) -> Sampled:
+        """Sample from this rank's logits [m, >= shard.count] and those of the other ranks, of which
+        only the best score of each row is gathered.
+
+        The tokens are those that all logits would give. For rows whose token is chosen by score
+        alone (`SamplingState.choose_by_score`).
+        """
+        if self._kernels is not None:
+            tables = self._state.tables
+            tokens = self._kernels.sample(logits, batch.rows, batch.positions, tables, shard=shard)
+            return Sampled(tokens=tokens, logprobs=None)
+        best = self._best_of_shard(logits[:, : shard.count].float(), batch, shard)
+        scores, tokens = all_gather(best).view(len(best), -1, 2).unbind(-1)
+        chosen = tokens.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
+        return Sampled(tokens=chosen.to(torch.int32), logprobs=None)
+
+    def _best_of_shard(self, logits: Tensor, batch: SampleBatch, shard: VocabShard) -> Tensor:
+        """The best score and its token of each row, fp32 [m, 2]."""
+        if shard.count == 0:
+            return logits.new_tensor([-torch.inf, 0.0]).expand(len(logits), 2)
+        state = self._state
+        entries = np.flatnonzero(state.random[batch.rows_cpu])
+        for start in range(0, entries.size, self._chunk):
+            index = upload(entries[start : start + self._chunk], self._device)
+            rows = batch.rows[index]
+            keys = state.noise_keys(rows, batch.positions[index])
+            scores = logits[index].div_(state.temperature[rows].unsqueeze(1))
+            scores.add_(gumbel_noise(keys, shard.count, first=shard.first))
+            logits.index_copy_(0, index, scores)
+        best = logits.argmax(-1, keepdim=True)
+        return torch.cat([logits.gather(1, best), best.float() + shard.first], dim=1)
 
     def _edit(self, logits: Tensor, batch: SampleBatch, *, keep_raw: bool) -> Tensor:
         """Masks, bans, biases and penalties: in place, or on a copy when raw logits are needed."""

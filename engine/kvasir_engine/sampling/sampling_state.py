@@ -98,6 +98,12 @@ class SamplingState:
             self._seed_low[rows], self._seed_high[rows], positions, self._sample_index[rows]
         )
 
+    def choose_by_score(self, rows: npt.NDArray[np.int32]) -> bool:
+        """Return True if each row's token is the arg max of a score that no other token matters to:
+        its logit, or its logit over the temperature plus noise."""
+        truncated = self.has_top_p[rows] | self.has_top_k[rows] | self.has_min_p[rows]
+        return not (self.has_edits[rows] | (self.random[rows] & truncated)).any()
+
     def _put(self, rows: list[int], samplings: list[RowSampling]) -> None:
         if not rows:
             return

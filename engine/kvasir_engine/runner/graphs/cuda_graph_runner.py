@@ -10,7 +10,7 @@ A step that fits no captured graph runs eagerly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,7 +18,7 @@ from kvasir_engine.attention.base import ForwardContext
 from kvasir_engine.device.graph_capture import GraphPool
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.graphs.full import FullGraphs, Replayed
+from kvasir_engine.runner.graphs.full import Draw, FullGraphs, Replayed
 from kvasir_engine.runner.graphs.piecewise import PiecewiseGraphs
 from kvasir_engine.runner.graphs.prefill import PrefillGraphs
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
@@ -34,21 +34,21 @@ class CudaGraphRunner:
         context: ForwardContext,
         batch: DeviceBatch,
         forward: Callable[[StepInputs], torch.Tensor],
-        sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
+        draws: Sequence[Draw],
         *,
         prefix_tiles: PrefixTiles,
         splits_kv: bool,
         device: torch.device,
     ) -> None:
-        """Capture nothing yet. `forward` and `sample` are the eager decode; `sample` is None where
-        sampling cannot be captured."""
+        """Capture nothing yet. `forward` and one of `draws` are the eager decode; there are none
+        where sampling cannot be captured."""
         num_groups = len(batch.groups)
         self._pool = pool = GraphPool()
         self._full = FullGraphs(
             pool,
             batch.decode_inputs,
             forward,
-            sample,
+            draws,
             padding_row=batch.padding_row,
             prefix_tiles=prefix_tiles,
             splits_kv=splits_kv,
@@ -89,9 +89,10 @@ class CudaGraphRunner:
         """Launch the forward pass of a decode step; None when it fits no full graph."""
         return self._full.run(plan, groups)
 
-    def sample(self, replayed: Replayed) -> torch.Tensor | None:
-        """Launch head and sampling of a replayed decode: int32 [rows], None if not captured."""
-        return self._full.sample(replayed)
+    def sample(self, replayed: Replayed, draw: int) -> torch.Tensor | None:
+        """Launch head and sampling of a replayed decode by one of the draws: int32 [rows], None if
+        not captured."""
+        return self._full.sample(replayed, draw)
 
     def forward(self, inputs: StepInputs) -> torch.Tensor | None:
         """Launch the forward pass of a step with prompts: hidden states [>= tokens, hidden size],

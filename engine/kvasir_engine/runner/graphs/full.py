@@ -4,7 +4,8 @@ A graph is captured for each of a few batch sizes; a step runs in the smallest o
 padded with a spare row that no request owns: its one token lies in the null block. The graph reads
 only the list of rows: token ids, positions, slots and block tables are gathered on the device,
 within the graph, from the persistent batch. A second graph of each size samples, for steps whose
-rows need nothing but temperature and truncation. Two variants are captured when first wanted: one
+rows need nothing but temperature and truncation; where ranks share the vocabulary a third one does,
+for those without truncation. Two variants are captured when first wanted: one
 attends to shared prefixes once (`prefix_groups.py`), one uses split-KV by length (`split_kv.py`).
 """
 
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,7 @@ from kvasir_engine.runner.split_kv_choice import needs_split_kv
 from kvasir_engine.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
+Draw: TypeAlias = Callable[[torch.Tensor, StepInputs], torch.Tensor]
 Variant = Literal["plain", "shared_prefix", "split_kv"]
 ON_DEMAND = {"shared_prefix": "shared prefixes", "split_kv": "contexts of very different lengths"}
 """Variants captured when first wanted, as a warning names them."""
@@ -45,6 +48,15 @@ def decode_sizes(max_rows: int) -> list[int]:
     return sorted({size for size in sizes if size < max_rows} | {min(max_rows, 512)})
 
 
+@dataclass(frozen=True, slots=True)
+class _Sampling:
+    """A captured head with what chooses the tokens."""
+
+    graph: torch.cuda.CUDAGraph
+    tokens: torch.Tensor
+    """[size] int32, written by `graph`."""
+
+
 @dataclass(slots=True)
 class _Graph:
     graph: torch.cuda.CUDAGraph
@@ -52,9 +64,8 @@ class _Graph:
     """[size] int64, read by the graph."""
     inputs: StepInputs
     hidden: torch.Tensor
-    sampling: torch.cuda.CUDAGraph | None
-    tokens: torch.Tensor | None
-    """[size] int32, written by `sampling`."""
+    sampling: list[_Sampling]
+    """One for each of `FullGraphs.draws`."""
     tiles: torch.Tensor | None = None
     """Packed prefix tiles (`PrefixTiles.pack`), read by the graph."""
     uploaded: bytes = b""
@@ -81,8 +92,8 @@ class FullGraphs:
     """Turns rows into the inputs of their decode; it and the next two only launch kernels."""
     forward: Callable[[StepInputs], torch.Tensor]
     """Turns inputs into hidden states."""
-    draw: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None
-    """Turns hidden states and inputs into tokens, which it appends to the rows."""
+    draws: Sequence[Draw]
+    """Turn hidden states and inputs into tokens, which they append to the rows."""
     padding_row: int
     """Row of no request, which fills up a graph's batch."""
     prefix_tiles: PrefixTiles
@@ -139,14 +150,15 @@ class FullGraphs:
         return "plain", plain
 
     @staticmethod
-    def sample(replayed: Replayed) -> torch.Tensor | None:
-        """Launch head and sampling of a replayed step whose rows all sample: int32 [rows] tokens,
-        appended and counted as computed; None where sampling was not captured."""
-        graph = replayed.graph
-        if graph.sampling is None or graph.tokens is None:
+    def sample(replayed: Replayed, draw: int = 0) -> torch.Tensor | None:
+        """Launch head and sampling of a replayed step whose rows all sample, by the draw of this
+        number: int32 [rows] tokens, appended and counted as computed; None where sampling was not
+        captured."""
+        if not replayed.graph.sampling:
             return None
-        graph.sampling.replay()
-        return graph.tokens[: len(replayed.inputs.rows)]
+        sampling = replayed.graph.sampling[draw]
+        sampling.graph.replay()
+        return sampling.tokens[: len(replayed.inputs.rows)]
 
     def _put_rows(self, graph: _Graph, rows: npt.NDArray[np.int32]) -> None:
         wanted = rows.tobytes()
@@ -194,8 +206,7 @@ class FullGraphs:
             # Warm-up: compiles kernels and creates handles, which a capture may not.
             inputs = self._inputs(rows, variant, tiles)
             hidden = self.forward(inputs)
-            draw = self.draw
-            if draw is not None:
+            for draw in self.draws:
                 draw(hidden, inputs)
 
             def forward() -> tuple[StepInputs, torch.Tensor]:
@@ -203,10 +214,9 @@ class FullGraphs:
                 return inputs, self.forward(inputs)
 
             graph, (inputs, hidden) = self.pool.record(forward)
-            sampling, tokens = None, None
-            if draw is not None:
-                sampling, tokens = self.pool.record(lambda: draw(hidden, inputs))
-        return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
+            records = [self.pool.record(partial(draw, hidden, inputs)) for draw in self.draws]
+        sampling = [_Sampling(*record) for record in records]
+        return _Graph(graph, rows, inputs, hidden, sampling, tiles)
 
     def _inputs(
         self, rows: torch.Tensor, variant: Variant, tiles: torch.Tensor | None

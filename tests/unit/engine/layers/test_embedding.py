@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kvasir_engine.device import collectives
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.layers import embedding
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
 
@@ -58,3 +59,15 @@ def test_logits_of_all_ranks_are_cut_to_the_vocabulary(
     logits = heads[0].project(hidden)
     expected = (hidden.double() @ table().double().T).float()
     torch.testing.assert_close(logits, expected)
+
+
+def test_a_shard_that_begins_within_a_block_of_noise_is_not_sampled_alone(
+    shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = shards(VocabParallelEmbedding, 1)
+    assert whole.shard is None
+    assert shards(VocabParallelEmbedding, 2)[1].shard is None
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(1, 3))
+    assert VocabParallelEmbedding(11, HIDDEN).shard == VocabShard(4, 4)
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(2, 3))
+    assert VocabParallelEmbedding(11, HIDDEN).shard == VocabShard(8, 3)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.loader import load_model as load
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.parallel.protocol import RankError
+from kvasir_engine.sampling.sampler import Sampler
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import SettingsError
 
@@ -29,6 +31,14 @@ FAMILIES = [
     ("mixtral", "closed"),
 ]
 """And how the engine's other rank ends."""
+
+
+CHOSEN_BY_SCORE: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"seed": 7, "temperature": 0.9},
+    {"seed": 8, "temperature": 1.5, "n": 2},
+]
+"""Jobs whose tokens are chosen from each rank's best scores where no other job is in the step."""
 
 
 def small(family: str) -> dict[str, int]:
@@ -52,6 +62,7 @@ def every_kind_of_job(job: type) -> list[Any]:
         {"seed": 6, "n": 3, "top_k": 20, "logprobs": 0},
         {"temperature": 0.0, "prompt_logprobs": 2},
         {"n": 3, "use_beam_search": True},
+        *CHOSEN_BY_SCORE,
     ]
     return [
         job(prompts[(i + j) % 5], SamplingParams(max_tokens=16, **kind))
@@ -104,6 +115,34 @@ def test_two_ranks_give_the_tokens_of_one(
     ranks.core.built_runner.runner.close()
     assert not processes.running(other)
     assert tensor_parallel().size == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_tokens_chosen_from_each_ranks_best_are_those_of_all_logits(
+    ranks: int, hf_model_dir, make_engine, job, monkeypatch
+) -> None:
+    prompts = [[(7 * i + j) % 160 for j in range(3 + 9 * i)] for i in range(4)]
+    jobs = [
+        job(prompt, SamplingParams(max_tokens=20, **kind))
+        for prompt in prompts
+        for kind in CHOSEN_BY_SCORE
+    ]
+    model_dir = hf_model_dir("llama3")
+    expected = make_engine(model_dir).run(jobs)
+    seen: list[int] = []
+    of_shard = Sampler.of_shard
+
+    def counted(sampler: Sampler, logits: torch.Tensor, *rest: Any) -> Any:
+        seen.append(logits.shape[1])
+        return of_shard(sampler, logits, *rest)
+
+    monkeypatch.setattr(Sampler, "of_shard", counted)
+    engine = make_engine(model_dir, tensor_parallel_size=ranks)
+    found = engine.run(jobs)
+    engine.core.built_runner.runner.close()
+    assert tokens_of(found) == tokens_of(expected)
+    assert set(seen) == {160 // ranks}
+    assert len(seen) == engine.counters.steps
 
 
 def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(

@@ -74,3 +74,10 @@ def test_noise_follows_the_gumbel_distribution():
     empirical = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     # Kolmogorov-Smirnov at p = 1e-3
     assert (cdf - empirical).abs().max().item() < 1.95 / n**0.5
+
+
+def test_noise_of_a_part_of_the_vocabulary_is_that_of_the_whole() -> None:
+    keys = keys_of([(5, 6, 17, 0), (7, 8, 9, 1)])
+    whole = gumbel_noise(keys, 50)
+    assert torch.equal(gumbel_noise(keys, 14, first=36), whole[:, 36:])
+    assert torch.equal(gumbel_noise(keys, 9, first=8), whole[:, 8:17])

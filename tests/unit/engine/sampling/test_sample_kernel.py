@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.sampling.gumbel import gumbel_noise
 from kvasir_engine.sampling.sampler import SampleBatch, Sampler
 from kvasir_engine.sampling.sampling_state import SamplingState
@@ -27,7 +28,7 @@ def kernels(triton_interpreter):
 
 
 def make_state(vocab: int, rows: list[dict[str, Any]], device: torch.device) -> SamplingState:
-    draw = random.Random(vocab)
+    draw = random.Random(0)
     state = SamplingState(max_rows=len(rows) + 1, vocab_size=vocab, device=device)
     ids = np.array([1], dtype=np.int32)
     state.init_rows(
@@ -141,3 +142,30 @@ def test_noise_is_the_references(kernels) -> None:
     noise = gumbel_noise(state.noise_keys(torch.arange(12), positions), 64)
     got = by_kernel(kernels, torch.zeros(12, 64), rows, positions, quads=16)
     assert got.tolist() == noise.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_shards_of_the_vocabulary_give_the_tokens_of_the_whole(
+    kernels, ranks: int, dtype, monkeypatch
+) -> None:
+    """Of 3 ranks the last has fewer tokens than columns. Equal logits are many in bf16."""
+    vocab, width = 5000, {2: 2500, 3: 1668}[ranks]
+    draw = torch.Generator().manual_seed(ranks)
+    logits = (torch.randn(len(PLAIN), vocab, generator=draw) * 3).to(dtype)
+    positions = torch.arange(len(PLAIN)) + 7
+    want = by_kernel(kernels, logits, PLAIN, positions)
+    padded = torch.nn.functional.pad(logits, (0, ranks * width - vocab), value=99.0)
+    bests: list[torch.Tensor] = []
+
+    def keep(best: torch.Tensor) -> torch.Tensor:
+        bests.append(best)
+        return torch.cat(bests, -1)
+
+    monkeypatch.setattr(kernels, "all_gather", keep)
+    for rank in range(ranks):
+        first = rank * width
+        shard = VocabShard(first, min(width, vocab - first))
+        own = padded[:, first : first + width].contiguous()
+        found = by_kernel(kernels, own, PLAIN, positions, shard=shard)
+    assert torch.equal(found, want)

@@ -14,7 +14,10 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.sampling import logits as edits
+from kvasir_engine.sampling import sampler
+from kvasir_engine.sampling.sampler import SampleBatch
 from kvasir_engine.step_plan import RowSampling
 
 pytestmark = pytest.mark.slow
@@ -191,3 +194,34 @@ def test_the_kernel_draws_what_the_sampler_draws(sampler_bench, seed):
         logits = torch.randn(len(rows), VOCAB) * 2
         want = plain.step(rows, logits).tokens.tolist()
         assert fused.step(rows, logits).tokens.tolist() == want
+
+
+@pytest.mark.usefixtures("_chunking")
+@pytest.mark.parametrize(("ranks", "width"), [(2, 52), (4, 28), (8, 16)])
+def test_shards_of_the_vocabulary_give_the_tokens_of_the_whole(
+    sampler_bench, ranks: int, width: int, monkeypatch
+) -> None:
+    """Of 8 ranks the last has no token of the vocabulary."""
+    bench = sampler_bench(max_rows=ROWS, vocab_size=VOCAB)
+    for row in range(ROWS):
+        bench.init(row, RowSampling(seed=row, temperature=row % 4 / 3), [row, 3])
+    # Halves: many scores of greedy rows are equal.
+    logits = (torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(1)) * 6).round() / 2
+    rows = torch.arange(ROWS)
+    batch = SampleBatch(
+        rows, rows.to(torch.int32).numpy(), rows + 2, bench.history, bench.num_prompt
+    )
+    want = bench.sampler(logits.clone(), batch).tokens
+    padded = torch.nn.functional.pad(logits, (0, ranks * width - VOCAB), value=99.0)
+    bests: list[torch.Tensor] = []
+
+    def keep(best: torch.Tensor) -> torch.Tensor:
+        bests.append(best)
+        return torch.cat(bests, -1)
+
+    monkeypatch.setattr(sampler, "all_gather", keep)
+    for rank in range(ranks):
+        first = rank * width
+        shard = VocabShard(first, max(0, min(width, VOCAB - first)))
+        found = bench.sampler.of_shard(padded[:, first : first + width].clone(), batch, shard)
+    assert found.tokens.tolist() == want.tolist()

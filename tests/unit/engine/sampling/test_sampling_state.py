@@ -82,3 +82,13 @@ def test_a_fork_has_its_own_index_and_its_sources_counts(state: SamplingState) -
     lead, fork = state.counts.apply(logits, torch.tensor([0, 3]), one, none, one)
     assert torch.equal(lead, fork)
     assert fork[7].item() == -2
+
+
+def test_tokens_are_chosen_by_score_unless_others_matter(state: SamplingState) -> None:
+    state.init_rows(
+        [init(0), init(1, temperature=0.0, top_p=0.5), init(2, top_k=5), init(3, bad_words=[[5]])]
+    )
+    by_score = [state.choose_by_score(np.array([row], dtype=np.int32)) for row in range(4)]
+    assert by_score == [True, True, False, False]
+    assert state.choose_by_score(np.array([0, 1], dtype=np.int32))
+    assert not state.choose_by_score(np.array([0, 2], dtype=np.int32))

@@ -104,7 +104,7 @@ class TestKinds:
             GraphPool(),
             gather,
             forward,
-            None,
+            [],
             padding_row=8,
             prefix_tiles=PrefixTiles(16, 32),
             splits_kv=True,
