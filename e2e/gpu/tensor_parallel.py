@@ -45,7 +45,7 @@ FREE_BYTES = 64 << 20
 SHARES_ALWAYS = (
     "from kvasir_engine.runner import prefix_groups\nprefix_groups.LAUNCH_COST_BYTES = -(1 << 40)\n"
 )
-"""What every rank runs at start where prefixes are to be shared however little there is to gain."""
+"""Code that every rank runs at start where prefixes are to be shared at any gain."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whether another process has been stopped, as by SIGSTOP.
+"""Test whether another process has been stopped, as by SIGSTOP.
 
 A stopped rank does not end, and the others wait for it on the device without a limit.
 """
