@@ -5,7 +5,8 @@
 bf16 rows of 4,096 and 8,192: by NCCL, by torch's symmetric memory in one shot and in two, each with
 the copy into the shared buffer, and by what the engine chooses; the fastest should be the choice.
 Beside them the same kernels without the copy, and the sums of whole numbers, which are exact, over
-many calls in a row: a buffer that is written too soon shows there. Exits 1 when a sum is wrong.
+many calls in a row: a buffer that is written too soon shows there. At last the engine's own kernel.
+Exits 1 when a sum is wrong.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ CALLS, REPLAYS = 40, 5
 """All-reduces in a graph, and how often it is timed."""
 SUMS = 400
 """Calls in a row whose sums are compared."""
+MAX_OWN_BYTES = 1 << 20
+"""Largest tensor of the engine's own kernel."""
 MAX_SECONDS = 55.0
 
 
@@ -85,29 +89,52 @@ def ways(rows: int, hidden: int) -> dict[str, Callable[[], object]]:
     return found
 
 
-def wrong_sums(rows: int, hidden: int) -> dict[str, int]:
-    """Return how many of SUMS sums in a row are wrong, by algorithm. Each call's numbers differ."""
+def measure_own(made: dict[str, Any]) -> None:
+    """Add the figures of the engine's own kernel; apart from the others, which it could stop."""
     import torch
 
     from kvasir_engine.device.collectives import tensor_parallel
+
+    communicator: Any = tensor_parallel().communicator
+    if not hasattr(communicator, "one_shot"):
+        return
+    for n in (1, 64):
+        made["wrong_sums"][f"{n} rows, own kernel"] = {"one-shot": wrong(communicator.one_shot, n)}
+    for shape, found in made["us"].items():
+        rows, hidden = map(int, shape.split("x"))
+        if rows * hidden * 2 <= MAX_OWN_BYTES:
+            x = torch.zeros(rows, hidden, dtype=torch.bfloat16, device="cuda")
+            found["own_one_shot_us"] = microseconds(lambda x=x: communicator.one_shot(x))
+
+
+def wrong_sums(rows: int) -> dict[str, int]:
+    """Return how many of SUMS sums in a row are wrong, by algorithm."""
+    from kvasir_engine.device.collectives import tensor_parallel
     from kvasir_engine.device.communicators.all_reduce_choice import AllReduce
 
+    communicator: Any = tensor_parallel().communicator
+    if not hasattr(communicator, "all_reduce_by"):
+        return {}
+    return {
+        each.value: wrong(partial(communicator.all_reduce_by, each), rows) for each in AllReduce
+    }
+
+
+def wrong(all_reduce: Callable[[Any], Any], rows: int, hidden: int = 4096) -> int:
+    """Return how many of SUMS sums in a row are wrong; each call's numbers differ."""
+    import torch
+
+    from kvasir_engine.device.collectives import tensor_parallel
+
     ranks = tensor_parallel()
-    communicator: Any = ranks.communicator
     column = torch.arange(rows * hidden, device="cuda").view(rows, hidden) % 13
-    found = {}
-    for algorithm in AllReduce:
-        if not hasattr(communicator, "all_reduce_by"):
-            break
-        wrong = torch.zeros((), dtype=torch.int64, device="cuda")
-        for call in range(SUMS):
-            x = (column + ranks.rank * (call % 5)).to(torch.bfloat16)
-            total = communicator.all_reduce_by(algorithm, x)
-            others = ranks.size * (ranks.size - 1) // 2
-            want = ranks.size * column + others * (call % 5)
-            wrong += (total != want.to(torch.bfloat16)).any()
-        found[algorithm.value] = int(wrong)
-    return found
+    count = torch.zeros((), dtype=torch.int64, device="cuda")
+    for call in range(SUMS):
+        x = (column + ranks.rank * (call % 5)).to(torch.bfloat16)
+        others = ranks.size * (ranks.size - 1) // 2
+        want = ranks.size * column + others * (call % 5)
+        count += (all_reduce(x) != want.to(torch.bfloat16)).any()
+    return int(count)
 
 
 def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
@@ -122,7 +149,7 @@ def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
     made: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     made |= {"ranks": ranks, "communicator": communicator.name, "us": {}}
     with torch.inference_mode():
-        made["wrong_sums"] = {f"{n} rows": wrong_sums(n, 4096) for n in (1, 64, 512)}
+        made["wrong_sums"] = {f"{n} rows": wrong_sums(n) for n in (1, 64, 512)}
         for hidden in HIDDEN:
             for rows in ROWS:
                 found: dict[str, Any] = {}
@@ -138,6 +165,10 @@ def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
                 if rank == 0:
                     print(f"{rows}x{hidden}", json.dumps(found), flush=True)
                     answer.put(made)
+    if rank == 0:
+        answer.put({**made, "complete": "but for the engine's own kernel"})
+    with torch.inference_mode():
+        measure_own(made)
     if rank == 0:
         answer.put({**made, "complete": True})
     # Neither library may be torn down while the other rank still waits for this one.
@@ -165,17 +196,19 @@ def main() -> int:
         for process in processes:
             process.kill()
             process.join()
-    wrong = [each for found in made.get("wrong_sums", {}).values() for each in found.values()]
+    bad = [each for found in made.get("wrong_sums", {}).values() for each in found.values()]
     out.write_text(json.dumps(made, indent=1) + "\n")
     print("wrong sums:", made.get("wrong_sums"), "complete:", made.get("complete", False))
-    return int(any(wrong) or not made.get("complete", False))
+    for shape, found in made.get("us", {}).items():
+        print(shape, json.dumps(found))
+    return int(any(bad) or made.get("complete") is not True)
 
 
 def last_answer(answer: Any, processes: list[Any]) -> dict[str, Any]:
     """Return what rank 0 said last, before all was measured or the time was up."""
     made: dict[str, Any] = {}
     deadline = time.monotonic() + MAX_SECONDS
-    while not made.get("complete") and time.monotonic() < deadline:
+    while made.get("complete") is not True and time.monotonic() < deadline:
         try:
             made = answer.get(timeout=0.5)
         except Exception:

@@ -22,6 +22,7 @@ from kvasir_engine.device.communicators.all_reduce_choice import (
     max_one_shot_bytes,
 )
 from kvasir_engine.device.communicators.nccl import NcclCommunicator
+from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum, region_bytes
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,17 @@ class SymmetricMemoryCommunicator:
         """Allocate the buffer and map it; waits for the other ranks."""
         self._nccl = nccl
         self._group = nccl.group.group_name
-        size = buffer_bytes_for(step_bytes)
-        self._buffer = symmetric_memory.empty(size, dtype=torch.uint8, device=nccl.device)
-        symmetric_memory.rendezvous(self._buffer, self._group)
+        size, half = buffer_bytes_for(step_bytes), max_one_shot_bytes(nccl.size)
+        every = size + region_bytes(half, nccl.size)
+        memory = symmetric_memory.empty(every, dtype=torch.uint8, device=nccl.device)
+        mapped = symmetric_memory.rendezvous(memory, self._group)
+        self._buffer = memory[:size]
+        memory[size:].zero_()
+        # The others' regions are zero, too.
+        nccl.all_reduce_min([0])
+        bases = [mapped.get_buffer(rank, (every,), torch.uint8) for rank in range(nccl.size)]
+        regions = tuple(base.data_ptr() + size for base in bases)
+        self.one_shot = OneShotSum(regions, nccl.rank, half, nccl.device)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Communicator.all_reduce."""

@@ -41,6 +41,18 @@ class Nccl:
         self.calls.append("close")
 
 
+class Mapped:
+    """Memory of which every rank sees its own."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self._memory = memory
+
+    def get_buffer(self, rank: int, sizes: tuple[int], dtype: torch.dtype) -> torch.Tensor:
+        assert rank in (0, 1)
+        assert (sizes, dtype) == (self._memory.shape, self._memory.dtype)
+        return self._memory
+
+
 @pytest.fixture
 def ops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the operations called: they double what lies in the buffer."""
@@ -55,7 +67,7 @@ def ops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return op
 
     monkeypatch.setattr(f"{LIBRARY}.empty", torch.empty)
-    monkeypatch.setattr(f"{LIBRARY}.rendezvous", lambda *_: None)
+    monkeypatch.setattr(f"{LIBRARY}.rendezvous", lambda memory, _: Mapped(memory))
     for name in ("one_shot_all_reduce_out", "two_shot_all_reduce_out"):
         monkeypatch.setattr(torch.ops.symm_mem, name, stand_in(name), raising=False)
     return called
