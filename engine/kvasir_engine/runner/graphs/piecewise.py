@@ -149,7 +149,7 @@ class PiecewiseGraphs:
         """Return the largest size up to `limit` whose steps would wait for launches."""
         found = min(limit, MEASURED_SIZES[0])
         for tokens in (size for size in MEASURED_SIZES if size <= limit):
-            if self._smallest_ratio(tokens) > MAX_DEVICE_TO_LAUNCH_RATIO:
+            if not self._waits_for_launches(tokens):
                 break
             found = tokens
         return piecewise_sizes(found)[-1] if found >= 16 else 0
@@ -174,11 +174,10 @@ class PiecewiseGraphs:
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
         context.backends[spec.layer].attend(spec, q, cache, batch, out)
 
-    def _smallest_ratio(self, tokens: int) -> float:
-        """Return the device-to-launch ratio of the rank that waits most for launches: ranks must
-        come to one decision."""
-        ratio = self._device_to_launch_ratio(tokens)
-        return all_reduce_min([round(ratio * 1e6)])[0] / 1e6
+    def _waits_for_launches(self, tokens: int) -> bool:
+        """Return True if any rank's device waits for launches: ranks must come to one decision."""
+        hidden = self._device_to_launch_ratio(tokens) > MAX_DEVICE_TO_LAUNCH_RATIO
+        return all_reduce_min([int(hidden)]) == [0]
 
     def _device_to_launch_ratio(self, tokens: int) -> float:
         """Measure a step without attention: its device time over the time of its launches."""
