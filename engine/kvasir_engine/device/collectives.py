@@ -86,11 +86,13 @@ def all_reduce(x: torch.Tensor) -> torch.Tensor:
 
 
 def all_gather(x: torch.Tensor) -> torch.Tensor:
-    """Return `x` [..., n] of every rank side by side, in rank order: [..., n * size]."""
+    """Return `x` [..., n] of every rank side by side, in rank order: [..., n * size], contiguous
+    where there are several."""
     communicator = _current.communicator
     if communicator is None:
         return x
-    return communicator.all_gather(x).movedim(0, -2).flatten(-2)
+    # flatten() copies unless a view will do, as it does for n = 1; kernels want rows in order.
+    return communicator.all_gather(x).movedim(0, -2).flatten(-2).contiguous()
 
 
 def all_reduce_min(numbers: list[int]) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from kvasir_engine.device import collectives
 from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.sampling.gumbel import gumbel_noise
 from kvasir_engine.sampling.sampler import SampleBatch, Sampler
@@ -144,25 +145,35 @@ def test_noise_is_the_references(kernels) -> None:
     assert got.tolist() == noise.argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+class Ranks:
+    """A communicator whose ranks came one after the other."""
+
+    def __init__(self) -> None:
+        self.given: list[torch.Tensor] = []
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """All that was given so far."""
+        self.given.append(x)
+        return torch.stack(self.given)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "ranks", "width"), [(5000, 2, 2500), (5000, 3, 1668), (160, 2, 80), (160, 4, 40)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_shards_of_the_vocabulary_give_the_tokens_of_the_whole(
-    kernels, ranks: int, dtype, monkeypatch
+    kernels, vocab: int, ranks: int, width: int, dtype, monkeypatch
 ) -> None:
-    """Of 3 ranks the last has fewer tokens than columns. Equal logits are many in bf16."""
-    vocab, width = 5000, {2: 2500, 3: 1668}[ranks]
+    """Of 3 ranks the last has fewer tokens than columns. Equal logits are many in bf16. A small
+    vocabulary is one program's a rank."""
     draw = torch.Generator().manual_seed(ranks)
     logits = (torch.randn(len(PLAIN), vocab, generator=draw) * 3).to(dtype)
     positions = torch.arange(len(PLAIN)) + 7
     want = by_kernel(kernels, logits, PLAIN, positions)
     padded = torch.nn.functional.pad(logits, (0, ranks * width - vocab), value=99.0)
-    bests: list[torch.Tensor] = []
-
-    def keep(best: torch.Tensor) -> torch.Tensor:
-        bests.append(best)
-        return torch.cat(bests, -1)
-
-    monkeypatch.setattr(kernels, "all_gather", keep)
+    communicator: Any = Ranks()
+    group = collectives.TensorParallel(0, ranks, communicator)
+    monkeypatch.setattr(collectives, "_current", group)
     for rank in range(ranks):
         first = rank * width
         shard = VocabShard(first, min(width, vocab - first))
