@@ -42,10 +42,14 @@ ALL_SECONDS = 232.0
 MAX_SECONDS_TO_END = 5.0
 FREE_BYTES = 64 << 20
 """Bytes by which a GPU's used memory may differ afterwards."""
-SHARES_ALWAYS = (
-    "from kvasir_engine.runner import prefix_groups\nprefix_groups.LAUNCH_COST_BYTES = -(1 << 40)\n"
-)
-"""Code that every rank runs at start where prefixes are to be shared at any gain."""
+AT_START = {
+    "shared": "from kvasir_engine.runner import prefix_groups\n"
+    "prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)\n",
+    "own": "from kvasir_engine.device.communicators import symmetric_memory\n"
+    "symmetric_memory.OWN_KERNEL = True\n",
+}
+"""Code that every rank of a kind of case runs at start: to share prefixes at any gain, and to sum
+by the engine's own kernel."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,9 @@ def stages() -> list[list[Case]]:
         one,
         [Case("graphs", "llama3", "bfloat16", FIRST_SECONDS)],
         [Case("killed"), Case("stopped")],
-        graphs,
-        [*eager, Case("shared")],
+        [*graphs[:2], Case("own", "llama3", "bfloat16")],
+        [*graphs[2:], Case("shared")],
+        eager,
     ]
 
 
@@ -170,8 +175,8 @@ def two(case: Case, directory: Path) -> dict[str, Any]:
         if fault is not None or (mine != other and how.get("temperature") != 0.0):
             faults.append(f"request {i} ({how}): {fault}")
     steps = made["steps"]
-    wanted = {"graphs": ("full", "piecewise"), "shared": ("shared_prefix",), "eager": ()}
-    faults += [f"no {mode} graph was replayed" for mode in wanted[case.kind] if not steps[mode]]
+    wanted = {"shared": ("shared_prefix",), "eager": ()}.get(case.kind, ("full", "piecewise"))
+    faults += [f"no {mode} graph was replayed" for mode in wanted if not steps[mode]]
     if eager and any(steps.values()):
         faults.append(f"graphs were replayed: {steps}")
     return {**made, "tokens": f"{identical} of {len(want)} identical", "faults": faults}
@@ -295,13 +300,14 @@ class Running:
         self._directory = directory
         self._log = out / f"{case.name}.log"
         env = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONFAULTHANDLER": "1"}
-        paths = [str(ROOT / "api"), str(ROOT / "engine")]
+        paths = [str(ROOT / "api"), str(ROOT / "engine"), env.get("PYTHONPATH", "")]
         if case.kind == "one":
             env["CUDA_VISIBLE_DEVICES"] = str(number % 2)
-        if case.kind == "shared":
-            (directory / "startup").mkdir(exist_ok=True)
-            (directory / "startup/sitecustomize.py").write_text(SHARES_ALWAYS)
-            paths.insert(0, str(directory / "startup"))
+        if case.kind in AT_START:
+            startup = directory / case.kind
+            startup.mkdir(exist_ok=True)
+            (startup / "sitecustomize.py").write_text(AT_START[case.kind])
+            paths.insert(0, str(startup))
         # Cores and ranks are processes of their own.
         env["PYTHONPATH"] = os.pathsep.join(paths)
         fields = json.dumps([case.kind, case.model, case.dtype])
@@ -317,12 +323,14 @@ class Running:
 
     def result(self) -> dict[str, Any]:
         """Return what it found; ends it at its limit."""
-        fault = ""
         try:
             status = self.process.wait(max(0.1, self._deadline - time.monotonic()))
             fault = f"exit status {status}"
         except subprocess.TimeoutExpired:
             fault = "not done within its limit"
+            # All processes of the case write down where they are.
+            os.killpg(self.process.pid, signal.SIGABRT)
+            time.sleep(1)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -331,7 +339,7 @@ class Running:
             found: dict[str, Any] = json.loads(path.read_text())
             return found
         lines = self._log.read_text(errors="replace").splitlines()
-        return {"faults": [fault], "log": lines[-25:]}
+        return {"faults": [fault], "log": lines[-120:]}
 
 
 def used_memory() -> list[int]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from functools import partial
+
 import torch
 import torch.distributed as dist
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
 
 
 class NcclCommunicator:
@@ -37,6 +45,14 @@ class NcclCommunicator:
         return [int(n) for n in smallest.tolist()]
 
     def close(self) -> None:
-        """Communicator.close, without a word to the other ranks, which may be gone. NCCL waits
-        for graphs that were captured with it: they have to be freed before."""
-        dist.distributed_c10d._abort_process_group(self.group)
+        """Communicator.close, without a word to the other ranks, which may be gone.
+
+        NCCL waits for graphs that were captured with it: they have to be freed before. For what
+        else it may wait nobody does longer than CLOSE_SECONDS.
+        """
+        abort = partial(dist.distributed_c10d._abort_process_group, self.group)
+        closing = threading.Thread(target=abort, name="nccl-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        if closing.is_alive():
+            log.warning("NCCL does not end: it is left as it is.")
