@@ -103,12 +103,14 @@ def _build_runner(
         from kvasir_engine.sim.sim_build import build_sim_runner
 
         return build_sim_runner(settings, model_dir)
-    if settings.tensor_parallel_size > 1:
-        from kvasir_engine.parallel.parallel_build import build_parallel_runner
-
-        return build_parallel_runner(settings, model_dir, on_death=on_rank_death)
     timer = StartupTimer()
     with Precompiler(settings, model_dir) as precompiler:
+        if settings.tensor_parallel_size > 1:
+            from kvasir_engine.parallel.parallel_build import build_parallel_runner
+
+            return build_parallel_runner(
+                settings, model_dir, timer, precompiler, on_death=on_rank_death
+            )
         with timer.phase("imports"):
             from kvasir_engine.startup.torch_build import build_torch_runner
         return build_torch_runner(settings, model_dir, timer, precompiler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +12,7 @@ from torch._C._distributed_c10d import Store
 
 from kvasir_engine.device.communicators.communicator import Communicator
 from kvasir_engine.device.communicators.gloo import GlooCommunicator
+from kvasir_engine.device.communicators.lone_rank import LoneRank
 from kvasir_engine.device.communicators.nccl import NcclCommunicator
 
 
@@ -73,6 +76,19 @@ def destroy_tensor_parallel() -> None:
     _current = TensorParallel()
 
 
+@contextmanager
+def as_lone_rank(size: int) -> Iterator[None]:
+    """Be rank 0 of `size` within the body, without the others."""
+    global _current
+    before = _current
+    if size > 1:
+        _current = TensorParallel(0, size, LoneRank(size))
+    try:
+        yield
+    finally:
+        _current = before
+
+
 def collectives_capturable() -> bool:
     """Return True if steps with collectives can be captured as CUDA graphs."""
     communicator = _current.communicator
@@ -99,6 +115,11 @@ def all_reduce_min(numbers: list[int]) -> list[int]:
     """Return the smallest of each number over ranks, the same list on all of them."""
     communicator = _current.communicator
     return numbers if communicator is None else communicator.all_reduce_min(numbers)
+
+
+def wait_for_ranks() -> None:
+    """Return when all ranks have called it."""
+    all_reduce_min([0])
 
 
 def divide(total: int, what: str) -> int:

@@ -13,7 +13,8 @@ from kvasir_engine.parallel.executor import Executor, OnRankDeath
 from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
 from kvasir_engine.parallel.protocol import Progress
 from kvasir_engine.settings import EngineSettings, SettingsError
-from kvasir_engine.startup.built_runner import BuiltRunner
+from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer
+from kvasir_engine.startup.precompile.precompile import Precompiler
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +23,12 @@ log = logging.getLogger(__name__)
 
 
 def build_parallel_runner(
-    settings: EngineSettings, model_dir: Path, *, on_death: OnRankDeath | None = None
+    settings: EngineSettings,
+    model_dir: Path,
+    timer: StartupTimer | None = None,
+    precompiler: Precompiler | None = None,
+    *,
+    on_death: OnRankDeath | None = None,
 ) -> BuiltRunner:
     """Start the other ranks, load every rank's shard and agree on the size of the caches.
 
@@ -36,13 +42,19 @@ def build_parallel_runner(
     executor = Executor(settings, model_dir, step_bytes=step_bytes, on_death=on_death)
     try:
         with executor.together():
-            return _build_rank_zero(executor, settings, model_dir)
+            return _build_rank_zero(executor, settings, model_dir, timer, precompiler)
     except BaseException:
         executor.close()
         raise
 
 
-def _build_rank_zero(executor: Executor, settings: EngineSettings, model_dir: Path) -> BuiltRunner:
+def _build_rank_zero(
+    executor: Executor,
+    settings: EngineSettings,
+    model_dir: Path,
+    timer: StartupTimer | None,
+    precompiler: Precompiler | None,
+) -> BuiltRunner:
     # torch takes as long to import here as in the workers, which have just been started.
     from kvasir_engine.parallel.rendezvous import check_devices, meet
     from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
@@ -53,7 +65,7 @@ def _build_rank_zero(executor: Executor, settings: EngineSettings, model_dir: Pa
     warn_of_gpus(device)
     executor.wait_for(Progress.IMPORTED)
     meet(0, size, store=executor.store, device=device, step_bytes=executor.step_bytes)
-    built_runner = build_torch_runner(settings, model_dir)
+    built_runner = build_torch_runner(settings, model_dir, timer, precompiler)
     executor.wait_for(Progress.READY)
     built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
     return built_runner

@@ -12,7 +12,7 @@ import torch
 from kvasir_engine.attention.backends import make_backends
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.capability import choose_kernels, kernels_run_on, unsupported_gpu
-from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
+from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel, wait_for_ranks
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load_model import LoadedModel, WeightFill, load_model
 from kvasir_engine.models.decoder import DecoderForCausalLM
@@ -95,6 +95,8 @@ def build_torch_runner(
     if precompiler:
         with timer.phase("precompile"):
             precompiler.finish()
+    # Rank 0 has the kernels compiled for all, in a cache that they share.
+    wait_for_ranks()
     with timer.phase("profile"):
         least = _least_kv(settings, groups, _block_bytes(loaded, groups), wanted)
         budget = _kv_budget(settings, runner, memory, least, captures=captures)

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import triton
 
+from kvasir_engine.device.collectives import as_lone_rank
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.parent_death import die_with_parent
 from kvasir_engine.settings import EngineSettings, SettingsError
@@ -29,7 +30,11 @@ def compile_start(
 ) -> None:
     """Have `compiler` compile what a start on `gpu` launches; torch has no other GPU afterwards."""
     device = fake_gpu(gpu)
-    with ShapeOnlyMode(device), triton.AsyncCompileMode(compiler):
+    with (
+        as_lone_rank(settings.tensor_parallel_size),
+        ShapeOnlyMode(device),
+        triton.AsyncCompileMode(compiler),
+    ):
         launch_all_kernels(settings, model_dir, device)
 
 

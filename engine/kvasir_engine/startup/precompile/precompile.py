@@ -175,6 +175,7 @@ class Precompiler:
             self._settings.model_impl,
             self._settings.max_model_len,
             self._settings.enforce_eager,
+            self._settings.tensor_parallel_size,
             self._settings.cache.block_size,
             scheduler.max_num_seqs,
             scheduler.max_num_batched_tokens,

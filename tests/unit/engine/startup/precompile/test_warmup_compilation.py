@@ -64,6 +64,19 @@ def test_every_architecture_can_be_precompiled(
     assert all(count >= 20 for count in counts.values()), counts
 
 
+def test_a_rank_of_two_can_be_precompiled(
+    hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
+) -> None:
+    """It samples in one way more: from each rank's best scores."""
+    models = [str(hf_model_dir(name)) for name in ("llama2", "gemma2", "mixtral", "olmo2")]
+    of_ranks = {**SMALL, "tensor_parallel_size": 2}
+    alone = without_gpu(f"SMALL = {SMALL!r}\n{COUNT}", *models)
+    of_two = without_gpu(f"SMALL = {of_ranks!r}\n{COUNT}", *models)
+    assert of_two.keys() == alone.keys()
+    assert all(of_two[name] >= 20 for name in alone), of_two
+    assert of_two != alone
+
+
 @pytest.fixture
 def compiled(
     without_interpreter: Callable[..., str], without_driver: str, h200: GpuProperties
