@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rank_endings import MAX_SECONDS_TO_END, ending
+
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks")]
 
@@ -39,9 +41,10 @@ SECONDS = 60.0
 """Limit of a case; one that also compiles for the first time gets FIRST_SECONDS."""
 FIRST_SECONDS = 90.0
 ALL_SECONDS = 232.0
-MAX_SECONDS_TO_END = 5.0
 FREE_BYTES = 64 << 20
 """Bytes by which a GPU's used memory may differ afterwards."""
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+"""Signal to a rank, by kind of case."""
 AT_START = {
     "shared": "from kvasir_engine.runner import prefix_groups\n"
     "prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)\n",
@@ -182,106 +185,13 @@ def two(case: Case, directory: Path) -> dict[str, Any]:
     return {**made, "tokens": f"{identical} of {len(want)} identical", "faults": faults}
 
 
-def ending(case: Case, directory: Path) -> dict[str, Any]:
-    """See a rank's end through, in a core that decodes."""
-    return asyncio.run(_ending(case, directory / "llama3-float32"))
-
-
-async def _ending(case: Case, model_dir: Path) -> dict[str, Any]:
-    from kvasir_engine.core.channels import CoreConfig
-    from kvasir_engine.core.spawn import CoreProcess
-    from kvasir_engine.core.zmq_client import ZmqCoreClient
-    from kvasir_engine.settings import make_settings
-
-    settings = make_settings(
-        str(model_dir),
-        dtype="float32",
-        tensor_parallel_size=2,
-        max_model_len=480,
-        max_num_seqs=8,
-        max_num_batched_tokens=256,
-        num_blocks=512,
-    )
-    core = CoreProcess(CoreConfig(settings, str(model_dir), 1))
-    client = ZmqCoreClient(core.channels)
-    watch = asyncio.create_task(asyncio.to_thread(core.wait))
-    await client.wait_ready()
-    rank = children(core.process.pid)[0]
-    streams = [asyncio.create_task(_stream(client, i)) for i in range(8)]
-    await asyncio.sleep(1.0)
-    os.kill(rank, signal.SIGKILL if case.kind == "killed" else signal.SIGSTOP)
-    begin = time.monotonic()
-    faults: list[str] = []
-    try:
-        status: int | None = await asyncio.wait_for(asyncio.shield(watch), 15)
-    except TimeoutError:
-        status = None
-    wait_until_ended(rank, begin + 15)
-    seconds = round(time.monotonic() - begin, 2)
-    reason = core.failure()
-    if status != 1 or alive(rank) or seconds > MAX_SECONDS_TO_END:
-        faults.append(f"exit status {status}, rank alive: {alive(rank)}, after {seconds} s")
-    if "tensor-parallel rank 1" not in reason:
-        faults.append(f"the reason is {reason!r}")
-    ends = await asyncio.gather(*streams, return_exceptions=True)
-    told = [f"{each}" for each in ends if isinstance(each, BaseException)]
-    tokens = sum(each for each in ends if isinstance(each, int))
-    client.close()
-    core.stop()
-    return {
-        "status": status,
-        "seconds": seconds,
-        "reason": reason,
-        "streams_told": sorted(set(told)),
-        "whole_streams": tokens,
-        "faults": faults,
-    }
-
-
-async def _stream(client: Any, number: int) -> int:
-    """Ask for one answer after the other, until the core ends."""
-    from kvasir_engine.request import EngineRequest
-    from kvasir_engine.sampling_params import SamplingParams
-
-    params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
-    while True:
-        given = [number + 3, 8, 13, number] * 8
-        async for _ in await client.submit(EngineRequest(f"s{number}", number, given, params)):
-            pass
-
-
-def children(pid: int) -> list[int]:
-    """Return the running children of a process."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] not in "ZX":
-            found.append(int(path.parent.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Return True unless the process has ended; a zombie has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until_ended(pid: int, deadline: float) -> None:
-    """Return when the process has ended, or at `deadline` (monotonic)."""
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 def main_of_case(case: Case, directory: Path) -> None:
     """Write the case's result as NAME.result.json into `directory`."""
-    kinds = {"one": one, "killed": ending, "stopped": ending}
     begin = time.monotonic()
-    made = kinds.get(case.kind, two)(case, directory)
+    if case.kind in SIGNALS:
+        made = asyncio.run(ending(SIGNALS[case.kind], directory / "llama3-float32"))
+    else:
+        made = (one if case.kind == "one" else two)(case, directory)
     made["seconds_in_all"] = round(time.monotonic() - begin, 1)
     (directory / f"{case.name}.result.json").write_text(json.dumps(made))
     sys.stdout.flush()

@@ -23,7 +23,7 @@ NUM_WARPS = 8
 
 @triton.jit
 def _is_before(signal, call):
-    """Whether a signal is of an earlier call; numbers wrap around."""
+    """Return True if a signal is of an earlier call; numbers wrap around."""
     return (signal - call) < 0
 
 

@@ -27,7 +27,7 @@ from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum, regio
 log = logging.getLogger(__name__)
 
 OWN_KERNEL = False
-"""Whether one-shot sums are `one_shot_kernel`'s instead of torch's."""
+"""True: one-shot sums are `one_shot_kernel`'s, not torch's."""
 _TESTED_BYTES = (16, 4 << 10, 2 << 20)
 """Sizes that a start sums once: one of each alignment and algorithm."""
 
