@@ -140,8 +140,8 @@ def block_tiles(
 
 
 def _library_takes(weight: torch.Tensor) -> bool:
-    """cuBLASLt has such products on compute capability 9.0, of whole blocks. It reads a row's scales
-    four at a time: with 3 groups its numbers were wrong."""
+    """True where cuBLASLt has such products: on compute capability 9.0, of whole blocks."""
+    # It reads a row's scales four at a time: with 3 groups its numbers were wrong.
     outputs, inputs = weight.shape
     whole = outputs % GROUP == inputs % (4 * GROUP) == 0
     return whole and supports_hopper(weight.device)
