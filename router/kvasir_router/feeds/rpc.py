@@ -49,7 +49,7 @@ class EngineChannel:
         return call
 
     def watch_prompts(self) -> AsyncIterator[pb.PromptReports]:
-        """Reports of prompts from now on. Raises StreamError."""
+        """Reports of prompts of the last seconds and from now on. Raises StreamError."""
         call: AsyncIterator[pb.PromptReports] = self._stub.WatchPrompts(
             pb.WatchPromptsRequest(), metadata=self._metadata
         )

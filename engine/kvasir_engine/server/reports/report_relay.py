@@ -1,7 +1,8 @@
 """Prompt reports of all API processes, gathered in the first one, which serves gRPC.
 
 The others look at the watch page now and then, report only while somebody watches, and begin anew
-with each new watch, since a new watcher knows nothing yet.
+with each new watch, since a new watcher knows nothing yet. Which reports a returning watcher missed
+is the first process's matter: its watch goes on until nobody is waited for.
 """
 
 from __future__ import annotations
@@ -66,16 +67,19 @@ class ReportRelay:
 
     async def _run(self) -> None:
         while True:
-            number = self._page.number
-            if number == 0:
+            if self._page.number == 0:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
-            with self._reporter.subscribe() as subscription:
-                await self._forward(subscription, number)
+            with self._reporter.subscribe(returns=False) as subscription:
+                await self._forward(subscription)
 
-    async def _forward(self, subscription: Subscription, number: int) -> None:
-        """Send what comes until the watch is another."""
-        while self._page.number == number:
+    async def _forward(self, subscription: Subscription) -> None:
+        """Send what comes until nobody watches."""
+        begun = self._page.number
+        while number := self._page.number:
+            if number != begun:
+                begun = number
+                self._reporter.begin_anew()
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     reports, _dropped = await subscription.next_reports()

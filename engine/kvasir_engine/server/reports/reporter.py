@@ -1,6 +1,7 @@
 """Reports of prompts to routers: which KV blocks a chain of text blocks stands for.
 
-Made on a worker thread after the prompt was handed to the core, and only while someone watches.
+Made on a worker thread after the prompt was handed to the core, and only while someone watches or
+may come again: a router renews its stream now and then, and gets what was made meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.prompt_report.prompt_map import Render
 from kvasir.wire.prompt_report.report import PromptReport, TokenisedPrompt
 from kvasir.wire.text_chain import chat_pieces, completion_pieces
+from kvasir_engine.server.reports import report_backlog
+from kvasir_engine.server.reports.report_backlog import ReportBacklog
 from kvasir_engine.server.reports.report_maker import ReportMaker
 
 _log = logging.getLogger(__name__)
@@ -118,12 +121,15 @@ class PromptReporter(PromptTaker):
         on_watch: Callable[[bool], None] = lambda watched: None,
         count_dropped: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """`on_watch` is called with True when a watcher comes and False when the last one left,
-        `count_dropped` with how many prompts or reports were just lost."""
+        """`on_watch` is called with True when a watcher comes and False when none came for a while
+        after the last one left, `count_dropped` with how many prompts or reports were just lost."""
         self._maker = ReportMaker(tokenizer, block_size)
         self._on_watch = on_watch
         self.count_dropped = count_dropped
         self._subscriptions: set[Subscription] = set()
+        self._backlog = ReportBacklog()
+        self._ending: asyncio.TimerHandle | None = None
+        """Set after the last watcher left, until another comes or nobody is waited for."""
         self._thread: ThreadPoolExecutor | None = None
         self._queued = 0
         self._watch = 0
@@ -131,19 +137,24 @@ class PromptReporter(PromptTaker):
     @property
     def watch(self) -> int:
         """Number of the latest watch, under which all is reported anew; 0 = nobody watches."""
-        return self._watch if self._subscriptions else 0
+        return self._watch if self.watched else 0
 
     @property
     def watched(self) -> bool:
         """True while reports are wanted; otherwise every call here returns at once."""
-        return bool(self._subscriptions)
+        return bool(self._subscriptions) or self._ending is not None
 
     @contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """Reports of prompts from now on; text that was reported to others is reported again."""
+    def subscribe(self, *, returns: bool = True) -> Iterator[Subscription]:
+        """Reports of prompts of the last seconds and from now on; text that was reported to
+        others is reported again. `returns`: the watcher may leave only to come again."""
         subscription = Subscription(self.count_dropped)
-        self._maker = self._maker.fresh()
-        self._watch += 1
+        for report in self._backlog.recent():
+            subscription.put(report)
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        self.begin_anew()
         self._subscriptions.add(subscription)
         self._on_watch(True)
         try:
@@ -151,10 +162,23 @@ class PromptReporter(PromptTaker):
         finally:
             self._subscriptions.discard(subscription)
             if not self._subscriptions:
-                self._on_watch(False)
+                wait = report_backlog.KEPT_SECONDS if returns else 0.0
+                self._ending = asyncio.get_running_loop().call_later(wait, self._end_watch)
+
+    def begin_anew(self) -> None:
+        """Report text again that was reported before: somebody watches who has not heard it."""
+        self._maker = self._maker.fresh()
+        self._watch += 1
+
+    def _end_watch(self) -> None:
+        self._ending = None
+        self._backlog.clear()
+        self._on_watch(False)
 
     def close(self) -> None:
         """End the worker thread."""
+        if self._ending is not None:
+            self._ending.cancel()
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
@@ -184,6 +208,7 @@ class PromptReporter(PromptTaker):
             self.deliver(report)
 
     def deliver(self, report: PromptReport) -> None:
-        """Give a report, of this process or another, to every watcher."""
+        """Give a report, of this process or another, to every watcher, and to who comes soon."""
+        self._backlog.add(report)
         for subscription in self._subscriptions:
             subscription.put(report)

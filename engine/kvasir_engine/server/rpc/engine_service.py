@@ -131,7 +131,7 @@ class EngineService:
     async def WatchPrompts(  # noqa: N802
         self, message: pb.WatchPromptsRequest, context: Context
     ) -> None:
-        """Stream reports of prompts from now on."""
+        """Stream reports of prompts of the last seconds and from now on."""
         with self._reporter.subscribe() as subscription:
             # The headers tell the caller that no prompt after them is missed
             await context.send_initial_metadata(())

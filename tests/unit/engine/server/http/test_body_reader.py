@@ -13,6 +13,7 @@ import pytest
 
 from kvasir_engine.server.large_bodies.shared_body import LARGE_BODY_BYTES
 from kvasir_engine.server.loop_turns import MAX_BODIES
+from kvasir_engine.server.reports import report_backlog
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 INFER = {
@@ -82,7 +83,10 @@ async def test_a_large_body_streams(server: Any) -> None:
     assert "".join(texts) == "The q"
 
 
-async def test_a_large_prompt_is_reported_to_routers(server: Any) -> None:
+async def test_a_large_prompt_is_reported_to_routers(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_backlog, "KEPT_SECONDS", 0.0)
     state = server.app.state.server
     reporter = state.make_reporter(await server.core.wait_ready())
     body = {"prompt": "a" * 500, "max_tokens": 1}

@@ -8,6 +8,7 @@ import pytest
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.prompt_report.report import PromptReport
+from kvasir_engine.server.reports import report_backlog
 from kvasir_engine.server.reports import report_relay as relay_module
 from kvasir_engine.server.reports.report_relay import ReportHub, ReportRelay
 from kvasir_engine.server.reports.reporter import PromptReporter
@@ -22,6 +23,7 @@ async def two(
 ) -> AsyncIterator[tuple[PromptReporter, PromptReporter]]:
     """The reporters of the first process and of another one, joined by hub and relay."""
     monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(report_backlog, "KEPT_SECONDS", 0.5)
     address = f"ipc://{tmp_path}/reports"
     page = WatchPage(tmp_path / "watch", create=True)
     first = PromptReporter(byte_tokenizer, 16, page.watch)
@@ -47,10 +49,23 @@ async def test_a_report_of_another_process_reaches_the_watcher(two, until) -> No
 
 async def test_a_new_watch_is_told_everything_anew(two, until) -> None:
     first, other = two
-    makers = []
     for _ in range(2):
         with first.subscribe():
             await until(lambda: other.watched)
-            makers.append(other._maker)
+            before = other.watch
+            with first.subscribe():
+                await until(lambda before=before: other.watch == before + 1)
         await until(lambda: not other.watched)
-    assert makers[0] is not makers[1]
+
+
+async def test_a_report_of_another_process_waits_for_a_watcher_that_comes_again(two, until) -> None:
+    first, other = two
+    with first.subscribe():
+        await until(lambda: other.watched)
+    other.deliver(REPORT)
+    await asyncio.sleep(0.1)
+    for _ in range(2):
+        with first.subscribe() as subscription:
+            async with asyncio.timeout(10):
+                [report], dropped = await subscription.next_reports()
+        assert (report, dropped) == (REPORT, 0)

@@ -9,6 +9,7 @@ import pytest
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.block_hash import chain_hashes
 from kvasir.wire.prompt_report.report import PromptReport
+from kvasir_engine.server.reports import report_backlog
 from kvasir_engine.server.reports import reporter as reporter_module
 from kvasir_engine.server.reports.reporter import PromptReporter
 
@@ -49,7 +50,41 @@ async def test_nothing_is_made_while_nobody_watches(reporter: PromptReporter, of
             reports, dropped = await subscription.next_reports()
         assert len(reports) == 1
         assert dropped == 0
-    assert not reporter.watched
+
+
+async def test_a_watcher_that_comes_again_misses_nothing(
+    reporter: PromptReporter, offer: Any
+) -> None:
+    with reporter.subscribe():
+        offer("sent as the stream ended " + LONG)
+    offer("without a stream " + LONG)
+    with reporter.subscribe() as renewed:
+        offer("on the new stream " + LONG)
+        heard = []
+        async with asyncio.timeout(10):
+            while len(heard) < 3:
+                reports, dropped = await renewed.next_reports()
+                heard += reports
+                assert dropped == 0
+    assert len({report.text_hashes[0] for report in heard}) == 3
+
+
+async def test_nobody_is_waited_for_longer_than_reports_are_kept(
+    byte_tokenizer: Tokenizer, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_backlog, "KEPT_SECONDS", 0.01)
+    told: list[bool] = []
+    reporter = PromptReporter(byte_tokenizer, BLOCK, told.append)
+    with reporter.subscribe():
+        reporter.deliver(PromptReport([1], [0], bytes(16)))
+    assert reporter.watched
+    assert reporter.watch == 1
+    await until(lambda: not reporter.watched)
+    assert told == [True, False]
+    assert reporter.watch == 0
+    with reporter.subscribe() as subscription, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await subscription.next_reports()
 
 
 async def test_a_late_watcher_hears_of_what_others_heard_before(
@@ -60,9 +95,10 @@ async def test_a_late_watcher_hears_of_what_others_heard_before(
         async with asyncio.timeout(10):
             [report], _ = await first.next_reports()
             with reporter.subscribe() as second:
+                [kept], _ = await second.next_reports()
                 offer(LONG)
                 [again], _ = await second.next_reports()
-        assert again == report
+        assert kept == again == report
 
 
 async def test_a_slow_watcher_loses_the_oldest(

@@ -16,6 +16,7 @@ from kvasir_engine.core.client import (
     RequestRejectedError,
 )
 from kvasir_engine.request import FinishReason
+from kvasir_engine.server.reports import report_backlog
 from kvasir_engine.text.no_tokenizer import NoTokenizer
 
 TEXT = {"text": "hello world"}
@@ -164,7 +165,10 @@ async def test_many_changes_are_one_message_a_tick(start_rig: Any) -> None:
     call.cancel()
 
 
-async def test_prompt_reports_are_streamed_to_watchers(start_rig: Any, until: Any) -> None:
+async def test_prompt_reports_are_streamed_to_watchers(
+    start_rig: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_backlog, "KEPT_SECONDS", 0.0)
     rig = await start_rig()
     prompt = "hello world a b" * 200
     ids = rig.tokenizer.encode(prompt)

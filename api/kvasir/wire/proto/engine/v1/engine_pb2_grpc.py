@@ -86,7 +86,8 @@ class EngineServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchPrompts(self, request, context):
-        """Which KV blocks a prompt's text determines, for prompts tokenised from now on.
+        """Which KV blocks a prompt's text determines, for prompts tokenised from now on and in the last
+        seconds, since a reader may come again; what it has read already may be told again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
