@@ -2,6 +2,7 @@
 cancelled. Time in which the process itself stood still does not count."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -72,6 +73,16 @@ class ProgressWatch:
         self._watched: dict[WorkProgress, asyncio.Timeout] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looked = 0.0
+        self._woke = 0.0
+
+    @property
+    def awake_since(self) -> float:
+        """time.monotonic() at which the process went on after it last stood still, as far as this
+        was watched: it can have heard nothing in the time before."""
+        now = time.monotonic()
+        if self._timer is not None and now - self._looked - _TICK > _LATE:
+            return now  # what waits to be read comes after whoever asks
+        return self._woke
 
     async def run(self, work: Awaitable[None], seconds: float) -> None:
         """Run it. Raises TimeoutError when it takes no step for `seconds` and a moment more."""
@@ -105,6 +116,8 @@ class ProgressWatch:
         now = asyncio.get_running_loop().time()
         late = now - self._looked - _TICK > _LATE
         self._looked = now
+        if late:
+            self._woke = now
         for progress, limit in self._watched.items():
             if late:
                 progress.at = max(progress.at, now - _TICK)

@@ -77,6 +77,10 @@ class SupervisedTasks:
         stood still."""
         return self._progress.limit(seconds)
 
+    def awake_since(self) -> float:
+        """Return `ProgressWatch.awake_since`: when this process last went on."""
+        return self._progress.awake_since
+
     async def stop(self) -> None:
         """Cancel all, and wait for their ends."""
         tasks = list(self._tasks)

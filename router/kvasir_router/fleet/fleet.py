@@ -23,7 +23,7 @@ class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
     process has ended, `policy_changed` for a model with a new one, `identity_changed` for one
     whose engines say that they serve something else, `room` for a model that may take requests
-    again."""
+    again. `awake_since` is asked for `ReplicaLoad.awake_since`."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Fleet:
         self.identity_changed: Callable[[Model], None] = lambda model: None
         self.room: Callable[[Model], None] = lambda model: None
         self.policy_raised: Callable[[], None] = lambda: None
+        self.awake_since: Callable[[], float] = lambda: 0.0
         self.make_model: Callable[[ModelSpec, Policy, int], Model] = Model
         self.make_replica: ReplicaMaker = _make_replica
 
@@ -126,6 +127,7 @@ class Fleet:
         replica = self.make_replica(model, spec, pool, self._max_in_flight, self._engine_queue)
         replica.filled = model.refill
         replica.emptied = lambda: self._emptied(model, replica)
+        replica.load.awake_since = self.awake_since
         model.replicas[key] = replica
         self.came(model, replica)
         _log.info("replica found", model=model.name, replica=spec.id, address=pool.authority)

@@ -30,7 +30,15 @@ class ReplicaLoad:
     `given` counts what was chosen since the last report, which no report holds yet.
     """
 
-    __slots__ = ("credit", "given", "heard", "kv_capacity", "report", "report_every")
+    __slots__ = (
+        "awake_since",
+        "credit",
+        "given",
+        "heard",
+        "kv_capacity",
+        "report",
+        "report_every",
+    )
 
     def __init__(self) -> None:
         self.report: LoadReport | None = None
@@ -45,6 +53,8 @@ class ReplicaLoad:
         """The part of `credit` that is younger than the last report."""
         self.heard: Callable[[LoadReport], None] = lambda report: None
         """Called with each report."""
+        self.awake_since: Callable[[], float] = lambda: 0.0
+        """Returns the time.monotonic() from which on this process could hear the source."""
 
     def give(self, tokens: int) -> None:
         """A request with `tokens` uncached prompt tokens was chosen to come here."""
@@ -69,11 +79,14 @@ class ReplicaLoad:
 
     @property
     def stale(self) -> bool:
-        """True if there is a source and it has been silent for too long."""
+        """True if there is a source and it has been silent for too long, time in which this process
+        stood still not counted."""
         if not self.report_every:
             return False
-        limit = max(STALE_SECONDS, 2.5 * self.report_every)
-        return self.report is None or time.monotonic() - self.report.at > limit
+        if self.report is None:
+            return True
+        limit, now = max(STALE_SECONDS, 2.5 * self.report_every), time.monotonic()
+        return now - self.report.at > limit and now - self.awake_since() > limit
 
     @property
     def prefill_tokens(self) -> int:

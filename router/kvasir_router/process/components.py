@@ -41,6 +41,7 @@ class RouterComponents:
             self._access_log = AccessLog(output, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
         self.fleet.room = self.gateway.queue.room
+        self.fleet.awake_since = self.gateway.tasks.awake_since
         failures = self.gateway.tasks.failures
         self.fleet.policy_raised = lambda: failures.update(("policy",))
         self._register_metrics()

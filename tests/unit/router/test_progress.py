@@ -104,6 +104,23 @@ async def test_a_limit_does_not_count_what_the_process_stood_still() -> None:
         await asyncio.sleep(0.15)
 
 
+async def test_it_tells_since_when_the_process_goes_on() -> None:
+    watch = ProgressWatch()
+    async with watch.limit(60):
+        await asyncio.sleep(0.2)
+        slept = time.monotonic()
+        assert watch.awake_since <= slept
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop is what stands still
+        assert watch.awake_since > slept + 0.9, "before the watch itself has looked"
+        await asyncio.sleep(0.2)
+        woke = watch.awake_since
+        assert woke > slept + 0.9
+    await asyncio.sleep(0.1)
+    woke = watch.awake_since
+    time.sleep(0.5)  # noqa: ASYNC251
+    assert watch.awake_since == woke, "nothing was watched"
+
+
 @pytest.mark.parametrize(("seconds", "left"), [(600.0, 0.1), (0.1, 600.0)])
 async def test_a_limit_can_be_shortened_and_not_be_made_longer(seconds: float, left: float) -> None:
     async def hangs() -> None:

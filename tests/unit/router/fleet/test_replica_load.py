@@ -62,6 +62,17 @@ def test_silence_makes_a_report_stale_and_credit_all_there_is() -> None:
     assert load.prefill_tokens == 7
 
 
+def test_silence_while_this_process_stood_still_makes_nothing_stale() -> None:
+    load = ReplicaLoad()
+    load.report_every = 0.2
+    load.awake_since = lambda: time.monotonic() - 0.3
+    load.reported(report(400, age=9))
+    assert not load.stale
+    assert load.prefill_tokens == 400
+    load.awake_since = lambda: time.monotonic() - 0.6
+    assert load.stale
+
+
 def test_what_a_process_said_goes_with_it() -> None:
     load = ReplicaLoad()
     load.report_every = 0.2
