@@ -13,6 +13,8 @@ SMALL = 127 * 1024
 """Just below what body workers read."""
 MIB = 2**20
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+VOCABULARY = 262_144
+"""Tokens of the simulated model, all of whose log-probabilities a request may ask for."""
 MAX_MESSAGE = 4 * MIB - 1024
 """Largest that the gRPC server takes in."""
 
@@ -77,6 +79,11 @@ def _token_strs() -> bytes:
     return _json(prompt="a" * (SMALL - 64), return_token_strs=True)
 
 
+def _all_top(**fields: Any) -> bytes:
+    messages = [{"role": "user", "content": "a"}]
+    return _json(messages=messages, logprobs=True, top_logprobs=VOCABULARY, **fields)
+
+
 def _message_text(size: int) -> Callable[[], bytes]:
     return _field(CHAT, "messages", '{"role":"user","content":"a"}', size)
 
@@ -109,6 +116,14 @@ KINDS: dict[str, Kind] = {
     ),
     "tokenize": ("/tokenize", 64, _prompt(SMALL)),
     "detokenize": ("/detokenize", 64, lambda: json.dumps({"tokens": [7] * 40_000}).encode()),
+    "all logprobs": (COMPLETIONS, 4, lambda: _json(prompt="a", logprobs=VOCABULARY)),
+    "streamed logprobs": (
+        COMPLETIONS,
+        4,
+        lambda: _json(prompt="a", logprobs=VOCABULARY, stream=True),
+    ),
+    "all top_logprobs": (CHAT, 4, _all_top),
+    "streamed top_logprobs": (CHAT, 4, lambda: _all_top(stream=True)),
     "infer": (
         "/v2/models/bench/infer",
         64,
@@ -156,6 +171,13 @@ RPC_KINDS: dict[str, Kind] = {
         "Generate",
         64,
         _rpc(text="a", resume=pb.Resume(output_token_ids=[7] * (SMALL - 64))),
+    ),
+    "rpc logprobs": (
+        "Generate",
+        4,
+        lambda: pb.GenerateRequest(
+            text="a", sampling=pb.SamplingParams(max_tokens=1, logprobs=VOCABULARY)
+        ).SerializeToString(),
     ),
     "rpc bad_words": (
         "Generate",

@@ -3,9 +3,10 @@
     python benchmarks/event_loop.py [--kinds chat,ids] [--save]
 
 A stream goes on once a turn at most, so the longest turn is how long a body can hold it up. The
-application is the engine's own over `--device sim` with a context of 131,072 tokens, on asyncio's
-loop, whose turns can be timed; uvloop's cannot. The clients are another process. The CPU time of
-the loop's thread is counted, so other work on the machine does not change the figures.
+application is the engine's own over `--device sim`, with 131,072 tokens of context and 262,144 of
+vocabulary, on asyncio's loop, whose turns can be timed; uvloop's cannot. The clients are another
+process. The CPU time of the loop's thread is counted, so other work on the machine does not change
+the figures.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from body_kinds import KINDS, RPC_KINDS
+from body_kinds import KINDS, RPC_KINDS, VOCABULARY
 from common import TINY_MODEL, Figure, Report, Table
 
 from kvasir_engine.core.channels import CoreConfig
@@ -56,11 +57,15 @@ class TimedLoop(asyncio.SelectorEventLoop):
 
 
 def make_model(directory: Path) -> Path:
-    """Return the tiny model's directory with a longer context and no weights."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+    """Return the tiny model's directory with a longer context, more tokens and no weights."""
+    for name in ("tokenizer_config.json", "generation_config.json"):
         shutil.copy(TINY_MODEL / name, directory / name)
+    tokenizer = json.loads((TINY_MODEL / "tokenizer.json").read_text())
+    known = tokenizer["model"]["vocab"]
+    known |= {f"<{token_id}>": token_id for token_id in range(len(known), VOCABULARY)}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     config = json.loads((TINY_MODEL / "config.json").read_text())
-    config["max_position_embeddings"] = CONTEXT
+    config |= {"max_position_embeddings": CONTEXT, "vocab_size": VOCABULARY}
     (directory / "config.json").write_text(json.dumps(config))
     return directory
 
@@ -73,7 +78,12 @@ async def engine(directory: Path) -> AsyncIterator[tuple[int, int]]:
     core = CoreProcess(CoreConfig(made, str(model), num_clients=1))
     try:
         client = ZmqCoreClient(core.channels)
-        settings = ServerSettings(model=str(model), model_dir=model, served_model_names=("bench",))
+        settings = ServerSettings(
+            model=str(model),
+            model_dir=model,
+            served_model_names=("bench",),
+            max_logprobs=VOCABULARY,
+        )
         app = create_app(client, load_served_model(settings), settings)
         server = make_server(app)
         with listen("127.0.0.1", 0) as listener:
@@ -131,7 +141,7 @@ async def client(kind: str, port: int, rpc_port: int) -> None:
     """Send all of a kind at once; prints the statuses, as JSON."""
     if kind in RPC_KINDS:
         method, count, make = RPC_KINDS[kind]
-        options = [("grpc.max_send_message_length", -1)]
+        options = [(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{rpc_port}", options=options) as channel:
             message = make()
             statuses = await asyncio.gather(*(call(channel, method, message) for _ in range(count)))

@@ -197,7 +197,7 @@ class ScriptedCore:
 
 
 def entry(token: int, k: int) -> LogprobEntry:
-    top = [token, (token + 1) % 256, (token + 2) % 256][:k]
+    top = [(token + more) % 256 for more in range(k)]
     return LogprobEntry(token, -token / 1000, 1, top, [-token / 1000 - i for i in range(len(top))])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -104,10 +105,10 @@ class GenerationResponse(Response):
             async with contextlib.aclosing(self._generation.updates()) as batches:
                 async for updates in batches:
                     if writer.opens_long:
-                        async for part in writer.openings(updates, self._turns):
-                            await send_chunk(
-                                {"type": "http.response.body", "body": part, "more_body": True}
-                            )
+                        await _send_parts(writer.openings(updates, self._turns), send_chunk)
+                    if writer.is_wide:
+                        await _send_parts(writer.wide_events(updates, self._turns), send_chunk)
+                        continue
                     chunk = writer.events(updates)
                     if chunk:
                         await send_chunk(
@@ -121,6 +122,11 @@ class GenerationResponse(Response):
         except GenerationFailedError as error:
             last = writer.error(_failed(error))
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+async def _send_parts(parts: AsyncIterator[bytes], send_chunk: Send) -> None:
+    async for part in parts:
+        await send_chunk({"type": "http.response.body", "body": part, "more_body": True})
 
 
 def _failed(error: GenerationFailedError) -> ApiError:

@@ -21,6 +21,7 @@ from kvasir_engine.server.openai.completions import CompletionAnswer
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.openai.sse import EventWriter, StreamWriter
+from kvasir_engine.server.openai.wide_sse import WideEventWriter
 from kvasir_engine.server.server_state import ServerState
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {
@@ -93,9 +94,11 @@ class ApiRoutes:
             fleet=scope_state["fleet"],
             **self._more(route, prepared),
         )
-        writer: StreamWriter = EventWriter(answer)
+        writer: StreamWriter
         if isinstance(answer, MessagesAnswer):
             writer = MessagesEventWriter(answer)
+        else:
+            writer = WideEventWriter(answer) if answer.is_wide else EventWriter(answer)
         return GenerationResponse(answer, state.lifecycle, writer, state.turns)
 
     def _more(self, route: str, prepared: PreparedRequest) -> dict[str, Any]:

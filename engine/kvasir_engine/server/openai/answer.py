@@ -9,7 +9,7 @@ from typing import Any
 from kvasir_engine.request import FinishReason
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.server.openai.logprob_format import LogprobFormat
+from kvasir_engine.server.openai.logprob_format import LogprobFormat, is_long
 from kvasir_engine.server.openai.schema import SamplingBody
 from kvasir_engine.text.sample_state import SampleState, SampleUpdate
 
@@ -77,6 +77,11 @@ class Answer:
     def shows_logprobs(self) -> bool:
         """True when the events carry log-probabilities."""
         return self.generation.runs[0].request.params.logprobs is not None
+
+    @property
+    def is_wide(self) -> bool:
+        """True when a token's log-probabilities are so many that they need `encode_in_turns`."""
+        return is_long(self.generation.runs[0].request.params.logprobs or 0)
 
     @property
     def opens_long(self) -> bool:

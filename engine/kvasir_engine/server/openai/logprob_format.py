@@ -8,15 +8,18 @@ from typing import Any
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
-from kvasir_engine.server.long_json import LongList
+from kvasir_engine.server.long_json import LongList, LongObject
 
+LONG_TOP = 1024
+"""Log-probabilities of one token, of which more are made as they are encoded, in turns."""
 _MIN_LOGPROB = -9999.0
 """Stand for minus infinity, which JSON cannot write; OpenAI's value."""
 
 
 class LogprobFormat:
     """`as_ids`: tokens are shown as "token_id:17" (return_tokens_as_token_ids). `in_turns`: lists
-    with an element a token are LongLists, for `encode_in_turns`."""
+    with an element a token are LongLists, for `encode_in_turns`. So is always what one token has,
+    if it is more than LONG_TOP."""
 
     def __init__(
         self, tokenizer: Tokenizer, *, as_ids: bool = False, in_turns: bool = False
@@ -41,10 +44,10 @@ class LogprobFormat:
         return {"content": self._list(map(self._chat_entry, entries)), "refusal": None}
 
     def _chat_entry(self, entry: LogprobEntry) -> dict[str, Any]:
-        best = zip(entry.top_ids, entry.top_logprobs, strict=True)
+        best = map(self._chat_token, entry.top_ids, entry.top_logprobs)
         return {
             **self._chat_token(entry.token_id, entry.logprob),
-            "top_logprobs": [self._chat_token(token_id, value) for token_id, value in best],
+            "top_logprobs": LongList(best) if is_long(len(entry.top_ids)) else list(best),
         }
 
     def _chat_token(self, token_id: int, logprob: float) -> dict[str, Any]:
@@ -81,27 +84,48 @@ class LogprobFormat:
             yield at
             at += len(self._tokenizer.token_text(token_id))
 
-    def _top(self, entry: LogprobEntry) -> dict[str, float]:
-        """The k best and the token itself."""
-        ids = zip(entry.top_ids, entry.top_logprobs, strict=True)
-        top = {self._text(token_id): max(value, _MIN_LOGPROB) for token_id, value in ids}
-        top.setdefault(self._text(entry.token_id), max(entry.logprob, _MIN_LOGPROB))
-        return top
+    def _top(self, entry: LogprobEntry) -> Any:
+        """The k best and the token itself; of tokens with the same text the likeliest."""
+        ids = chain(entry.top_ids, (entry.token_id,))
+        logprobs = chain(entry.top_logprobs, (entry.logprob,))
+        return _object(
+            entry,
+            (
+                (self._text(token_id), max(value, _MIN_LOGPROB))
+                for token_id, value in zip(ids, logprobs, strict=True)
+            ),
+        )
 
     def prompt(self, entries: Sequence[LogprobEntry]) -> Any:
         """vLLM's `prompt_logprobs`: a list with a dictionary by token id for each prompt token."""
         return self._list(chain((None,), map(self._by_id, entries)))
 
-    def _by_id(self, entry: LogprobEntry) -> dict[str, Any]:
-        found = {str(entry.token_id): self._ranked(entry.token_id, entry.logprob, entry.rank)}
+    def _by_id(self, entry: LogprobEntry) -> Any:
         best = zip(entry.top_ids, entry.top_logprobs, strict=True)
-        for rank, (token_id, value) in enumerate(best, start=1):
-            found.setdefault(str(token_id), self._ranked(token_id, value, rank))
-        return found
+        ranked = chain(
+            ((entry.token_id, entry.logprob, entry.rank),),
+            ((token_id, value, rank) for rank, (token_id, value) in enumerate(best, start=1)),
+        )
+        return _object(entry, ((str(each[0]), self._ranked(*each)) for each in ranked))
 
     def _ranked(self, token_id: int, logprob: float, rank: int) -> dict[str, Any]:
         text = self._tokenizer.token_text(token_id)
         return {"logprob": max(logprob, _MIN_LOGPROB), "rank": rank, "decoded_token": text}
+
+
+def is_long(number: int) -> bool:
+    """Return whether so many log-probabilities of one token are made in turns."""
+    return number > LONG_TOP
+
+
+def _object(entry: LogprobEntry, members: Iterable[tuple[str, Any]]) -> Any:
+    """Return an object of an entry's members, of which the first with a name counts."""
+    if is_long(len(entry.top_ids)):
+        return LongObject(members)
+    made: dict[str, Any] = {}
+    for name, value in members:
+        made.setdefault(name, value)
+    return made
 
 
 def join_legacy(first: dict[str, Any], second: dict[str, Any] | None) -> dict[str, Any]:

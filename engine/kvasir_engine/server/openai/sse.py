@@ -25,6 +25,9 @@ class StreamWriter:
     opens_long: bool = False
     """True when `openings` is to be sent before each batch's events."""
 
+    is_wide: bool = False
+    """True when `wide_events` is to be sent instead of `events`."""
+
     def openings(
         self, updates: list[SampleUpdate], turns: LoopTurns
     ) -> AsyncGenerator[bytes, None]:
@@ -34,6 +37,12 @@ class StreamWriter:
 
     def events(self, updates: list[SampleUpdate]) -> bytes:
         """The events of one batch, to be sent as one chunk; empty when there is nothing to say."""
+        raise NotImplementedError
+
+    def wide_events(
+        self, updates: list[SampleUpdate], turns: LoopTurns
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield parts of the events of one batch, made in turns of the loop."""
         raise NotImplementedError
 
     def end(self) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support.loop_clock import LoopClock
 
-from kvasir_engine.server.long_json import PART_BYTES, LongList, encode_in_turns
+from kvasir_engine.server.long_json import PART_BYTES, LongList, LongObject, encode_in_turns
 from kvasir_engine.server.loop_turns import LoopTurns
 
 
@@ -28,6 +28,18 @@ def documents(made: Callable[[Iterable[Any]], Any]) -> list[Any]:
 async def test_the_bytes_are_those_of_plain_lists(at: int) -> None:
     parts = await encode_in_turns(documents(LongList)[at], LoopTurns())
     assert b"".join(parts) == msgspec.json.encode(documents(list)[at])
+
+
+async def test_long_lists_and_objects_hold_others_and_a_name_counts_once() -> None:
+    document = {
+        "a": LongList([{"b": LongObject([("c", LongList([1, 2])), ("c", 3), ("d", {})])}, 4]),
+        "e": LongObject([]),
+        "f": [LongObject([("\0 é", LongObject([("g", 5.0)]))]), 6],
+    }
+    parts = await encode_in_turns(document, LoopTurns())
+    assert b"".join(parts) == msgspec.json.encode(
+        {"a": [{"b": {"c": [1, 2], "d": {}}}, 4], "e": {}, "f": [{"\0 é": {"g": 5.0}}, 6]}
+    )
 
 
 async def test_others_have_turns_between_elements_that_take_long() -> None:

@@ -11,6 +11,7 @@ from support.loop_clock import LoopClock
 from kvasir_engine.core.client import RequestRejectedError
 from kvasir_engine.server import long_json
 from kvasir_engine.server.generation.delta_portions import PORTION_VALUES
+from kvasir_engine.server.openai import logprob_format
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 
 
@@ -185,6 +186,53 @@ async def test_others_have_turns_while_log_probabilities_are_rendered(
     assert len(answer.json()["choices"]) == 2
     assert len(rendered_at) >= 40
     assert max(Counter(rendered_at).values()) <= 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "read", "method"),
+    [
+        (
+            "/v1/completions",
+            {"prompt": "a", "logprobs": 9},
+            lambda choice: choice["logprobs"]["top_logprobs"],
+            "_text",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 9},
+            lambda choice: [each["top_logprobs"] for each in choice["logprobs"]["content"]],
+            "_chat_token",
+        ),
+    ],
+)
+async def test_many_log_probabilities_of_a_token_are_rendered_in_turns(
+    server, monkeypatch, path, body, read, method, stream
+):
+    monkeypatch.setattr(long_json, "PART_BYTES", 100)
+    body = {**body, "max_tokens": 3, "ignore_eos": True}
+    whole = read((await server.post(path, body)).json()["choices"][0])
+    clock, rendered_at, render = LoopClock(), [], getattr(LogprobFormat, method)
+
+    def noted(self, *arguments):
+        rendered_at.append(clock.turn)
+        return render(self, *arguments)
+
+    monkeypatch.setattr(LogprobFormat, method, noted)
+    monkeypatch.setattr(logprob_format, "LONG_TOP", 1)
+    monkeypatch.setattr(server.app.state.server.turns, "_seconds", 0.0)
+    answer = await server.post(path, {**body, "stream": stream})
+    if stream:
+        *events, done = [line[6:] for line in answer.text.splitlines() if line.startswith("data")]
+        choices = [choice for event in events for choice in json.loads(event)["choices"]]
+        made = [each for choice in choices if choice["logprobs"] for each in read(choice)]
+        assert done == "[DONE]"
+    else:
+        made = read(answer.json()["choices"][0])
+    assert made == whole
+    assert len(whole[0]) >= 9
+    assert len(rendered_at) >= 3 * 9
+    assert max(Counter(rendered_at).values()) <= 4
 
 
 async def test_a_long_answer_comes_in_parts_with_its_length(server, monkeypatch):

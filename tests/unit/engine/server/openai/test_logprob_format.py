@@ -9,6 +9,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
 from kvasir_engine.server.long_json import encode_in_turns
 from kvasir_engine.server.loop_turns import LoopTurns
+from kvasir_engine.server.openai import logprob_format
 from kvasir_engine.server.openai.logprob_format import LogprobFormat, join_legacy
 
 
@@ -64,15 +65,34 @@ def test_an_echoed_prompt_comes_before_the_output(shown: LogprobFormat, ids: lis
     assert join_legacy(prompt, None) == prompt
 
 
-async def test_what_is_made_in_turns_is_the_same(byte_tokenizer: Tokenizer, ids: list[int]) -> None:
-    entries = [LogprobEntry(ids[0], -0.5, 2, [ids[1]], [-0.1]), LogprobEntry(ids[1], -0.2, 1)]
+def test_of_tokens_with_the_same_text_the_likeliest_is_shown(
+    shown: LogprobFormat, byte_tokenizer: Tokenizer
+) -> None:
+    first, second = byte_tokenizer.encode("é")
+    entry = LogprobEntry(second, -3.0, 3, [first, second], [-1.0, -2.0])
+    assert shown.legacy([entry], [0])["top_logprobs"] == [{"\ufffd": -1.0}]
+
+
+@pytest.mark.parametrize("long_top", [logprob_format.LONG_TOP, 1])
+async def test_what_is_made_in_turns_is_the_same(
+    byte_tokenizer: Tokenizer, ids: list[int], monkeypatch: pytest.MonkeyPatch, long_top: int
+) -> None:
+    many = [*range(200), *range(200)]
+    entries = [
+        LogprobEntry(ids[0], -0.5, 2, [ids[1]], [-0.1]),
+        LogprobEntry(ids[1], -0.2, 1),
+        LogprobEntry(ids[1], -0.2, 1, many, [-float(token_id) for token_id in many]),
+    ]
 
     def document(made: LogprobFormat) -> list[Any]:
-        prompt, legacy = made.legacy_prompt(ids, entries[1:]), made.legacy(entries, [2, 3])
-        joined = join_legacy(made.legacy_prompt(ids, entries[1:]), made.legacy(entries, [2, 3]))
+        offsets = [2, 3, 4]
+        prompt, legacy = made.legacy_prompt(ids, entries[1:]), made.legacy(entries, offsets)
+        joined = join_legacy(made.legacy_prompt(ids, entries[1:]), made.legacy(entries, offsets))
         return [made.chat(entries), prompt, legacy, joined, made.prompt(entries)]
 
+    plain = msgspec.json.encode(document(LogprobFormat(byte_tokenizer)))
+    monkeypatch.setattr(logprob_format, "LONG_TOP", long_top)
     parts = await encode_in_turns(
         document(LogprobFormat(byte_tokenizer, in_turns=True)), LoopTurns()
     )
-    assert b"".join(parts) == msgspec.json.encode(document(LogprobFormat(byte_tokenizer)))
+    assert b"".join(parts) == plain
