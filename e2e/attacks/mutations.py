@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import uvloop
+
 CONNECTIONS = 8
 ANSWER_SECONDS = 30
 MAX_BODY = 4096
@@ -239,4 +241,4 @@ async def main(port: int, model: str, seconds: float, count: int, seed: int) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])))
+    uvloop.run(main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])))
