@@ -7,6 +7,7 @@ import json
 import operator
 import os
 import platform
+import ssl
 import statistics
 import subprocess
 import sys
@@ -246,14 +247,16 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def wait_for(url: str, *, within: float, process_alive: Any) -> float:
+def wait_for(
+    url: str, *, within: float, process_alive: Any, tls: ssl.SSLContext | None = None
+) -> float:
     """Poll `url` until it answers 200; the monotonic time then. Raises RuntimeError."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         if not process_alive():
             raise RuntimeError(f"the process ended before {url} answered.")
         try:
-            with urllib.request.urlopen(url, timeout=1):
+            with urllib.request.urlopen(url, timeout=1, context=tls):
                 return time.monotonic()
         except (urllib.error.URLError, OSError):
             time.sleep(0.02)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import struct
 import subprocess
 import sys
@@ -58,15 +59,17 @@ class Native:
     load: Path
 
 
-def build_native(folder: Path) -> Native:
-    """Compile both programs into `folder`. Raises SystemExit without a C++ compiler."""
+def build_native(folder: Path, *, tls: bool = False) -> Native:
+    """Compile both programs into `folder`; with `tls` the load speaks TLS. Raises SystemExit
+    without a C++ compiler."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         raise SystemExit("the load generator is C++: install a compiler, or name one in CXX.")
-    native = Native(folder / "mock_engine", folder / "http_load")
-    for program in (native.mock, native.load):
-        source = NATIVE / f"{program.name}.cpp"
-        subprocess.run([compiler, "-O2", "-std=c++17", "-o", program, source], check=True)
+    native = Native(folder / "mock_engine", folder / ("https_load" if tls else "http_load"))
+    speaks = ["-DTLS", "-lssl", "-lcrypto"] if tls else []
+    for program, source in ((native.mock, "mock_engine"), (native.load, "http_load")):
+        command: list[str | Path] = [compiler, "-O2", "-std=c++17", "-o", program]
+        subprocess.run([*command, NATIVE / f"{source}.cpp", *speaks], check=True)
     return native
 
 
@@ -235,8 +238,10 @@ def kvasir_router(
     name: str,
     *options: str,
     checkout: Path = ROOT,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Router]:
-    """`kvasir router` in front of replicas at these ports, with API_KEY as the only key."""
+    """`kvasir router` in front of replicas at these ports, with API_KEY as the only key; `tls`:
+    how to speak to one whose options say that it serves HTTPS."""
     config, port = folder / f"{name}.yaml", free_port()
     entries = [
         {"id": f"r{i}", "url": f"http://127.0.0.1:{port}", "engine": "kvasir"}
@@ -249,7 +254,8 @@ def kvasir_router(
         config, port, "--keys-file", str(keys), *options, checkout=checkout
     )
     with process(*command, cpus=cores.router, environment=environment) as running:
-        wait_for(f"http://127.0.0.1:{port}/ready", within=20, process_alive=lambda: _alive(running))
+        url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}/ready"
+        wait_for(url, within=20, process_alive=lambda: _alive(running), tls=tls)
         yield Router(name, port, running.pid)
 
 

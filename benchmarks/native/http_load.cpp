@@ -7,12 +7,13 @@
 // between the two, latencies in microseconds (first_byte: from the start of a request to the first
 // byte of its body; gap: between two reads of a stream with events in them), and errors: answers
 // other than 200, streams without their [DONE], and connections lost within an answer, which are
-// opened anew.
+// opened anew. Built with -DTLS it speaks TLS, and takes any certificate.
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,11 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef TLS
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#endif
 
 #include <algorithm>
 #include <string>
@@ -35,6 +41,9 @@ constexpr char kDone[] = "data: [DONE]";
 
 struct Connection {
   int fd = -1;
+#ifdef TLS
+  SSL* tls = nullptr;
+#endif
   const std::string* request = nullptr;
   size_t sent = 0;
   std::string head;
@@ -86,12 +95,56 @@ void watch(Connection& c, int operation, bool writing) {
   epoll_ctl(poller, operation, c.fd, &event);
 }
 
+// As send(2) and recv(2) on a socket that does not block.
+#ifdef TLS
+SSL_CTX* make_context() {
+  SSL_CTX* made = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  return made;
+}
+
+void shake_hands(Connection& c) {
+  static SSL_CTX* context = make_context();
+  SSL_free(c.tls);
+  c.tls = SSL_new(context);
+  SSL_set_fd(c.tls, c.fd);
+  if (SSL_connect(c.tls) != 1) fail("TLS");
+}
+
+ssize_t failed(Connection& c, int result) {
+  const int error = SSL_get_error(c.tls, result);
+  ERR_clear_error();
+  if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNRESET;
+  return -1;
+}
+
+ssize_t put(Connection& c, const char* data, size_t size) {
+  const int n = SSL_write(c.tls, data, static_cast<int>(size));
+  return n > 0 ? n : failed(c, n);
+}
+
+// One record at most: what follows it stays in the socket, where epoll sees it.
+ssize_t get(Connection& c, char* data, size_t size) {
+  const int n = SSL_read(c.tls, data, static_cast<int>(size));
+  return n > 0 ? n : failed(c, n);
+}
+#else
+void shake_hands(Connection&) {}
+
+ssize_t put(Connection& c, const char* data, size_t size) {
+  return send(c.fd, data, size, MSG_NOSIGNAL);
+}
+
+ssize_t get(Connection& c, char* data, size_t size) { return recv(c.fd, data, size, 0); }
+#endif
+
 // A lost connection is noticed when it is read.
 void send_rest(Connection& c, bool waited) {
   while (c.sent < c.request->size()) {
     const size_t rest = c.request->size() - c.sent;
-    const ssize_t n = send(c.fd, c.request->data() + c.sent, rest, MSG_NOSIGNAL);
-    if (n < 0) {
+    const ssize_t n = put(c, c.request->data() + c.sent, rest);
+    if (n <= 0) {
       if (errno == EAGAIN && !waited) watch(c, EPOLL_CTL_MOD, true);
       return;
     }
@@ -120,6 +173,7 @@ void open_connection(Connection& c) {
   if (connect(c.fd, reinterpret_cast<sockaddr*>(&address), sizeof address)) fail("connect");
   const int one = 1;
   setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  shake_hands(c);
   fcntl(c.fd, F_SETFL, O_NONBLOCK);
   watch(c, EPOLL_CTL_ADD, false);
   start_request(c);
@@ -179,7 +233,7 @@ void read_body(Connection& c, const char* data, size_t size) {
 
 void receive(Connection& c) {
   static char buffer[1 << 18];
-  const ssize_t got = recv(c.fd, buffer, sizeof buffer, 0);
+  const ssize_t got = get(c, buffer, sizeof buffer);
   if (got <= 0) {
     if (got == 0 || errno != EAGAIN) lose(c);
     return;
@@ -221,6 +275,7 @@ void print(const char* name, std::vector<float>& values) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  signal(SIGPIPE, SIG_IGN);
   if (count != 6 && count != 7) {
     fprintf(stderr, "usage: http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS [OPENING]\n");
     return 2;
