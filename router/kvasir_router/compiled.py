@@ -55,6 +55,8 @@ MODULES = (
     "kvasir_router.proxy.attempts.attempts",
     "kvasir_router.proxy.attempts.candidates",
     "kvasir_router.proxy.attempts.outgoing_request",
+    "kvasir_router.proxy.attempts.running_attempts",
+    "kvasir_router.proxy.attempts.stream_silence",
     "kvasir_router.proxy.client.arrival",
     "kvasir_router.proxy.client.client_registry",
     "kvasir_router.proxy.client.connection",

@@ -3,16 +3,14 @@
 import asyncio
 import time
 from abc import abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
+from kvasir_router.proxy.attempts.stream_silence import StreamLimits, StreamSilence
 from kvasir_router.proxy.failures.failure import Failure, Kind, broken
-from kvasir_router.proxy.failures.silence_limit import SilenceLimit
 from kvasir_router.tasks import SupervisedTasks
-from kvasir_router.wire.query import BYTES_PER_TOKEN
-from kvasir_router.wire.sse import DataLines
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
 HELD_BYTES = 256 * 1024
@@ -29,15 +27,6 @@ taken to be stuck when a client gives up: its /health may answer all the same.""
 _OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
 """Engines that send a head when they have accepted a request, and whose probes tell when they
 hang."""
-
-
-class StreamLimits(NamedTuple):
-    """Seconds that an engine may send nothing of a stream but comments; 0 = no limit."""
-
-    first_byte: float
-    """Beside the time for its prompts at the measured speed."""
-    idle: float
-    """Between two parts."""
 
 
 class Sink(Protocol):
@@ -96,8 +85,9 @@ class UpstreamRequest:
         """True if the replica knows the router, and so keeps the engine contract."""
         self.asks_for_usage = False
         """True if the router asked for usage that the client did not ask for."""
-        self._limits = None if replica.spec.engine in _OWN_ENGINES else limits
-        self._silence: SilenceLimit | None = None
+        self._silence: StreamSilence | None = None
+        if limits is not None and replica.spec.engine not in _OWN_ENGINES:
+            self._silence = StreamSilence(replica, limits)
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._sent_before = False
@@ -108,8 +98,6 @@ class UpstreamRequest:
         replica.watchers.add(self)
         self._sent_at = 0.0
         self._parts_before = 0
-        self._tokens_ahead = 0
-        """Prompt tokens in flight at the replica when it was sent, with its own."""
         self._credit = choice.new_tokens
         replica.load.give(self._credit)
 
@@ -146,7 +134,8 @@ class UpstreamRequest:
         stopped at once."""
         if self._credit:
             self._return_credit()
-        self._end_silence_limit()
+        if self._silence is not None:
+            self._silence.end()
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -189,8 +178,8 @@ class UpstreamRequest:
     def response_data(self, data: bytes, last: bool) -> None:
         if last:
             self._connection = None
-        if self._silence is not None:
-            self._heard(self._silence, data, last)
+        if self._silence is not None and self._head is not None:
+            self._silence.heard(self._head, data, last)
         self.replica.parts += 1
         (self._sink or self).take(data, last)
 
@@ -277,33 +266,8 @@ class UpstreamRequest:
         self._parts_before = self.replica.parts
         head, body = self._observer.rendered(self)
         connection.send(self, head, body)
-        if self._limits is not None:
-            self._limit_silence(self._limits, len(body))
-
-    def _limit_silence(self, limits: StreamLimits, size: int) -> None:
-        """Watch that the answer comes; `size`: bytes of the body, for policies that tell of no
-        tokens."""
-        replica = self.replica
-        self._tokens_ahead = replica.load.prefill_tokens
-        first = limits.first_byte
-        if first:
-            tokens = self._tokens_ahead or round(size / BYTES_PER_TOKEN)
-            first += replica.prefill.allowance(tokens)
-        self._end_silence_limit()
-        self._data_lines = DataLines()
-        self._silence = SilenceLimit(first, limits.idle, self._silent)
-
-    def _heard(self, silence: SilenceLimit, data: bytes, last: bool) -> None:
-        head = self._head
-        if head is None:
-            return
-        # A server that hangs may go on with comments that keep the connection open.
-        progress = self._data_lines.found_in(data) if head.has_events else len(data) > 0
-        if progress and silence.heard() and head.status == 200:
-            seconds = time.monotonic() - self._sent_at
-            self.replica.prefill.observed(self._tokens_ahead, seconds)
-        if last:
-            self._end_silence_limit()
+        if self._silence is not None:
+            self._silence.begin(len(body), self._silent)
 
     def _silent(self, reason: str, seconds: float) -> None:
         try:
@@ -314,11 +278,6 @@ class UpstreamRequest:
             self._failed(Failure(reason, Kind.CHARGED, seconds))
         except Exception as error:
             self._observer.defect(error)
-
-    def _end_silence_limit(self) -> None:
-        silence, self._silence = self._silence, None  # a circle would have to be collected
-        if silence is not None:
-            silence.end()
 
     def _is_stalled(self) -> bool:
         """Return whether nobody has had anything of the replica since the request was sent, long

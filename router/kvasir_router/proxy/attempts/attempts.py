@@ -8,9 +8,11 @@ from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempts.attempt import AttemptObserver, StreamLimits, UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import AttemptObserver, UpstreamRequest
 from kvasir_router.proxy.attempts.candidates import Candidates
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
+from kvasir_router.proxy.attempts.running_attempts import RunningAttempts
+from kvasir_router.proxy.attempts.stream_silence import StreamLimits
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import Obstacle, ObstacleError, can_wait
@@ -56,8 +58,7 @@ class Attempts(AttemptObserver):
         if query.streams:
             failover = services.failover
             self._limits = StreamLimits(failover.first_byte_timeout, failover.stream_idle_timeout)
-        self._current: UpstreamRequest | None = None
-        self._hedge: UpstreamRequest | None = None
+        self._running = RunningAttempts()
 
     @property
     def _retried(self) -> bool:
@@ -75,41 +76,36 @@ class Attempts(AttemptObserver):
 
     def send_hedge(self) -> None:
         """The answer is late: ask a second replica, and take whichever is first."""
-        if self._current is None or self._target.has_answer:
+        running = self._running
+        if running.current is None or self._target.has_answer:
             return
         choice = self.candidates.choose()
         if choice is not None and self._model.budget.spend(time.monotonic()):
             self._metrics.hedges["sent"] += 1
-            self._hedge = self._make(choice)
-            self._hedge.start(afresh=self._moves.in_doubt)
+            running.hedge = hedge = self._make(choice)
+            hedge.start(afresh=self._moves.in_doubt)
 
     def pause(self) -> None:
         """Stop reading the answer that is passed on."""
-        if self._current is not None:
-            self._current.pause()
+        self._running.pause()
 
     def resume(self) -> None:
         """Read on."""
-        if self._current is not None:
-            self._current.resume()
+        self._running.resume()
 
     def answered_well(self) -> None:
         """The answer is complete and no fault of the replica's."""
-        if self._current is not None:
-            self._current.replica.succeeded()
+        if self._running.current is not None:
+            self._running.current.replica.succeeded()
 
     def give_up(self, failure: Failure) -> None:
         """The replica ended its answer as one that is not complete."""
-        if self._current is not None:
-            self._current.give_up(failure)
+        if self._running.current is not None:
+            self._running.current.give_up(failure)
 
     def stop(self) -> None:
         """Whatever runs is stopped at once."""
-        if self._current is not None:
-            self._current.leave()
-        if self._hedge is not None:
-            self._hedge.leave()
-        self._current = self._hedge = None
+        self._running.leave()
 
     def release(self) -> None:
         """Free what the request held; nothing here is called again."""
@@ -134,8 +130,8 @@ class Attempts(AttemptObserver):
         """Take the head of an answer that is passed on as it comes."""
         failure = of_answer(head.status, b"", contract=False)
         if failure is None or not self._retry_on_error(attempt, failure):
-            if self._hedge is not None:
-                self._won(attempt)
+            if self._running.keep(attempt):
+                self._metrics.hedges["won"] += 1
             self._target.pass_on(attempt, head)
 
     def answered(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
@@ -144,8 +140,8 @@ class Attempts(AttemptObserver):
         if failure is not None and failure.reason == "handover":
             self._outgoing.go_on_from(body)
         if failure is None or not self._retry_on_error(attempt, failure):
-            if self._hedge is not None:
-                self._won(attempt)
+            if self._running.keep(attempt):
+                self._metrics.hedges["won"] += 1
             self._target.pass_whole(attempt, head, body)
 
     def failed(self, attempt: UpstreamRequest, failure: Failure) -> None:
@@ -183,7 +179,7 @@ class Attempts(AttemptObserver):
     # One after the other
 
     def _send(self, choice: Choice) -> None:
-        self._current = attempt = self._make(choice)
+        self._running.current = attempt = self._make(choice)
         attempt.start(afresh=self._moves.in_doubt or not self._retried)
 
     def _make(self, choice: Choice) -> UpstreamRequest:
@@ -193,6 +189,11 @@ class Attempts(AttemptObserver):
         services = self._services
         contract = bool(services.fleet_secrets.lines)
         return UpstreamRequest(self, choice, contract, services.tasks, self._limits)
+
+    def _drop(self, attempt: UpstreamRequest) -> bool:
+        """Drop a failed upstream request; return whether another one continues."""
+        self._target.withdraw()
+        return self._running.drop(attempt)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:
         self._metrics.retries[failure.reason] += 1
@@ -239,7 +240,7 @@ class Attempts(AttemptObserver):
             attempt.leave()
             self.failed(attempt, failure)
             return True
-        if self._hedge is not None:
+        if self._running.hedge is not None:
             attempt.leave()
             return self._drop(attempt)
         choice = self.candidates.choose() if self._retried else None
@@ -248,28 +249,6 @@ class Attempts(AttemptObserver):
         attempt.leave()
         self._retry(choice, failure)
         return True
-
-    # Two at once
-
-    def _drop(self, attempt: UpstreamRequest) -> bool:
-        """Drop a failed upstream request; return whether another one continues."""
-        self._target.withdraw()
-        if attempt is not self._hedge:
-            self._current = self._hedge
-        self._hedge = None
-        return self._current is not None
-
-    def _won(self, attempt: UpstreamRequest) -> None:
-        """Make its answer the client's, and leave the other upstream request."""
-        hedge, self._hedge = self._hedge, None
-        if hedge is None or self._current is None:
-            return
-        if attempt is hedge:
-            self._metrics.hedges["won"] += 1
-            self._current.leave()
-            self._current = hedge
-        else:
-            hedge.leave()
 
     # Going on with a stream
 

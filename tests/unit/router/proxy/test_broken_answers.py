@@ -41,7 +41,7 @@ def unread(router: Any) -> int:
     relays = [
         client._relay for client in router.server.gateway.clients.connections if client._relay
     ]
-    attempts = [relay._attempts._current for relay in relays]
+    attempts = [relay._attempts._running.current for relay in relays]
     transports = [each._connection._transport for each in attempts if each and each._connection]
     sockets = [each.get_extra_info("socket") for each in transports if each]
     return sum(queued(each, termios.FIONREAD) for each in sockets)

@@ -286,7 +286,7 @@ class TestClient:
             writers.append(writer)
         await eventually(lambda: len(replica.requests) == 20)
         clients = list(router.server.gateway.clients.connections)
-        upstream = [client._relay._attempts._current._connection for client in clients]
+        upstream = [client._relay._attempts._running.current._connection for client in clients]
         assert all(connection.usable for connection in upstream)
         for client in clients:
             client.connection_lost(None)
