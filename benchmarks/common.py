@@ -147,6 +147,8 @@ def render(content: dict[str, Any]) -> list[str]:
     columns = ["figure", "median", "goal", "met", "spread", "runs"]
     lines += markdown_table(columns, [_figure_row(figure) for figure in content["figures"]])
     for table in content["tables"]:
+        if not any(cell for row in table["rows"] for cell in row[2:]) and len(table["columns"]) > 2:
+            continue  # Nothing stands beside what is already above.
         lines += ["", f"{table['title']}:", "", *markdown_table(table["columns"], table["rows"])]
         if table.get("source"):
             lines += ["", table["source"]]
