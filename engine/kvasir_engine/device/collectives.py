@@ -68,11 +68,11 @@ def _world() -> dist.ProcessGroup:
     return world
 
 
-def destroy_tensor_parallel() -> None:
-    """Leave the group. Idempotent."""
+def destroy_tensor_parallel(*, failed: bool = False) -> None:
+    """Leave the group. Idempotent. `failed`: other ranks are gone."""
     global _current
     if _current.communicator is not None:
-        _current.communicator.close()
+        _current.communicator.close(failed=failed)
     _current = TensorParallel()
 
 

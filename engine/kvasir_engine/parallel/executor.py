@@ -115,9 +115,10 @@ class Executor:
         # Not before now: the workers start while this process still imports torch.
         from kvasir_engine.device.collectives import destroy_tensor_parallel
 
-        if self._before_close is not None:
+        failed = self._watch.failed
+        if self._before_close is not None and not failed:
             self._before_close()
-        destroy_tensor_parallel()
+        destroy_tensor_parallel(failed=failed)
 
     def _start(self, rank: int) -> WorkerProcess:
         def config(reports: int) -> WorkerConfig:

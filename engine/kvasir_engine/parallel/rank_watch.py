@@ -58,6 +58,11 @@ class RankWatch:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def failed(self) -> bool:
+        """True once the ranks cannot be used any more, other than by `close`."""
+        return self._failure is not None
+
     def wait_for(self, progress: Progress) -> None:
         """Return when every worker has reported `progress`. Raises the reason when one ends."""
 

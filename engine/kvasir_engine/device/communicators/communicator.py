@@ -27,6 +27,7 @@ class Communicator(Protocol):
         """Return the smallest of each number over ranks; waits for the device."""
         ...
 
-    def close(self) -> None:
-        """Leave the group."""
+    def close(self, *, failed: bool = False) -> None:
+        """Leave the group. `failed`: other ranks are gone, and what was launched may wait for them
+        on the device for ever, and with it whoever frees something there."""
         ...

@@ -32,6 +32,6 @@ class GlooCommunicator:
         dist.all_reduce(smallest, op=dist.ReduceOp.MIN, group=self._group)
         return [int(n) for n in smallest.tolist()]
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Communicator.close."""
         dist.destroy_process_group(self._group)

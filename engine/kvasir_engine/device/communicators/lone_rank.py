@@ -26,5 +26,5 @@ class LoneRank:
         """Communicator.all_reduce_min."""
         return numbers
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Communicator.close."""

@@ -44,12 +44,14 @@ class NcclCommunicator:
         dist.all_reduce(smallest, op=dist.ReduceOp.MIN, group=self.group)
         return [int(n) for n in smallest.tolist()]
 
-    def close(self) -> None:
-        """Communicator.close, without a word to the other ranks, which may be gone.
+    def close(self, *, failed: bool = False) -> None:
+        """Communicator.close, without a word to the other ranks.
 
         NCCL waits for graphs that were captured with it: they have to be freed before. For what
-        else it may wait nobody does longer than CLOSE_SECONDS.
+        else it may wait nobody does longer than CLOSE_SECONDS. After a failure all stays as it is.
         """
+        if failed:
+            return
         abort = partial(dist.distributed_c10d._abort_process_group, self.group)
         closing = threading.Thread(target=abort, name="nccl-close", daemon=True)
         closing.start()

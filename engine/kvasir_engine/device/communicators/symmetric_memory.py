@@ -8,6 +8,7 @@ rank order and get the same bits. NCCL does what these operations cannot or do s
 
 from __future__ import annotations
 
+import ctypes
 import logging
 
 import torch
@@ -96,9 +97,11 @@ class SymmetricMemoryCommunicator:
         """Communicator.all_reduce_min."""
         return self._nccl.all_reduce_min(numbers)
 
-    def close(self) -> None:
-        """Communicator.close."""
-        self._nccl.close()
+    def close(self, *, failed: bool = False) -> None:
+        """Communicator.close; after a failure the buffer is never freed."""
+        if failed:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        self._nccl.close(failed=failed)
 
     def sums_correctly(self) -> bool:
         """Return True if sums of each algorithm are right here; all ranks call it."""

@@ -37,6 +37,13 @@ def test_closing_aborts_the_group(communicator, monkeypatch, caplog) -> None:
     assert caplog.text == ""
 
 
+def test_after_a_failure_all_stays_as_it_is(communicator, monkeypatch) -> None:
+    aborted: list[Any] = []
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", aborted.append)
+    communicator.close(failed=True)
+    assert aborted == []
+
+
 def test_closing_does_not_wait_for_ever(communicator, monkeypatch, caplog) -> None:
     ended = threading.Event()
     monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ended.wait())

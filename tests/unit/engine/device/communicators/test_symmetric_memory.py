@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ class Nccl:
     def all_reduce_min(self, numbers: list[int]) -> list[int]:
         return numbers
 
-    def close(self) -> None:
-        self.calls.append("close")
+    def close(self, *, failed: bool = False) -> None:
+        self.calls.append("leave" if failed else "close")
 
 
 class Mapped:
@@ -108,6 +109,17 @@ def test_few_bytes_are_gathered_as_a_sum(ops) -> None:
     assert made.all_gather(torch.arange(4)).shape == (2, 4)
     assert made.all_gather(torch.ones(1 << 20)).shape == (2, 1 << 20)
     assert nccl.calls == ["all_gather"] * 2
+
+
+def test_after_a_failure_nothing_is_freed(ops) -> None:
+    """Whoever frees memory waits for what was launched, and that for a rank that is gone."""
+    nccl = Nccl()
+    made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=0)  # type: ignore[arg-type]
+    freed = weakref.ref(made)
+    made.close(failed=True)
+    del made
+    assert freed() is not None
+    assert nccl.calls == ["leave"]
 
 
 def test_gpus_without_access_to_each_other_are_nccls(monkeypatch, caplog) -> None:
