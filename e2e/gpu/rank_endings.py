@@ -1,4 +1,4 @@
-"""How a core over two GPUs ends when one of its ranks does, or stops."""
+"""The end of a core over two GPUs after one of its ranks has ended, or was stopped."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 from functools import partial
@@ -12,6 +13,11 @@ import torch.distributed as dist
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
+
+
+def keep_for_ever(thing: object) -> None:
+    """Never free `thing`, not even at the end of the interpreter."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 class NcclCommunicator:
@@ -49,7 +55,10 @@ class NcclCommunicator:
 
         NCCL waits for graphs that were captured with it: they have to be freed before. For what
         else it may wait nobody does longer than CLOSE_SECONDS. After a failure all stays as it is.
+        The group is never freed: that joins threads of torch's, and is suspected of a hang that
+        was seen on two H100.
         """
+        keep_for_ever(self)
         if failed:
             return
         abort = partial(dist.distributed_c10d._abort_process_group, self.group)

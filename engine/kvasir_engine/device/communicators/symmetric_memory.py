@@ -8,7 +8,6 @@ rank order and get the same bits. NCCL does what these operations cannot or do s
 
 from __future__ import annotations
 
-import ctypes
 import logging
 
 import torch
@@ -22,7 +21,7 @@ from kvasir_engine.device.communicators.all_reduce_choice import (
     choose_all_reduce,
     max_one_shot_bytes,
 )
-from kvasir_engine.device.communicators.nccl import NcclCommunicator
+from kvasir_engine.device.communicators.nccl import NcclCommunicator, keep_for_ever
 from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum, region_bytes
 
 log = logging.getLogger(__name__)
@@ -98,9 +97,8 @@ class SymmetricMemoryCommunicator:
         return self._nccl.all_reduce_min(numbers)
 
     def close(self, *, failed: bool = False) -> None:
-        """Communicator.close; after a failure the buffer is never freed."""
-        if failed:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        """Communicator.close. The buffer is never freed: that waits for the device."""
+        keep_for_ever(self)
         self._nccl.close(failed=failed)
 
     def sums_correctly(self) -> bool:

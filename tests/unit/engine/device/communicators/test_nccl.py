@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -32,7 +33,9 @@ def communicator() -> NcclCommunicator:
 def test_closing_aborts_the_group(communicator, monkeypatch, caplog) -> None:
     aborted: list[Any] = []
     monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", aborted.append)
+    before = sys.getrefcount(communicator)
     communicator.close()
+    assert sys.getrefcount(communicator) == before + 1
     assert aborted == [communicator.group]
     assert caplog.text == ""
 

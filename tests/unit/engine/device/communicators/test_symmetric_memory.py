@@ -111,15 +111,16 @@ def test_few_bytes_are_gathered_as_a_sum(ops) -> None:
     assert nccl.calls == ["all_gather"] * 2
 
 
-def test_after_a_failure_nothing_is_freed(ops) -> None:
-    """Whoever frees memory waits for what was launched, and that for a rank that is gone."""
+@pytest.mark.parametrize(("failed", "called"), [(True, "leave"), (False, "close")])
+def test_nothing_is_freed(ops, failed: bool, called: str) -> None:
+    """Whoever frees memory waits for what was launched, and that for a rank that may be gone."""
     nccl = Nccl()
     made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=0)  # type: ignore[arg-type]
     freed = weakref.ref(made)
-    made.close(failed=True)
+    made.close(failed=failed)
     del made
     assert freed() is not None
-    assert nccl.calls == ["leave"]
+    assert nccl.calls == [called]
 
 
 def test_gpus_without_access_to_each_other_are_nccls(monkeypatch, caplog) -> None:
