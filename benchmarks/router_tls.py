@@ -31,7 +31,8 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     """Return the files of a self-signed certificate and of its key."""
     certificate, key = folder / "tls.crt", folder / "tls.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "1", "-subj", "/CN=router", "-keyout", key, "-out", certificate]
+    command += ["-nodes", "-days", "1", "-subj", "/CN=router", "-keyout", str(key), "-out"]
+    command.append(str(certificate))
     subprocess.run(command, check=True, capture_output=True)
     return certificate, key
 

@@ -39,7 +39,6 @@ MAX_SECONDS = 55.0
 
 def microseconds(launch: Callable[[], object]) -> float:
     """Return the best time of one call, in a graph of many."""
-    import torch
 
     from kvasir_engine.device.collectives import all_reduce_min
     from kvasir_engine.device.graph_capture import GraphPool, capturing
@@ -55,13 +54,20 @@ def microseconds(launch: Callable[[], object]) -> float:
     times = []
     for _ in range(REPLAYS):
         all_reduce_min([0])
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (_event() for _ in range(2))
         begin.record()
         graph.replay()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) / CALLS * 1e3)
-    return round(min(times), 2)
+    return float(round(min(times), 2))
+
+
+def _event() -> Any:
+    import torch
+
+    make: Any = torch.cuda.Event  # torch leaves it untyped
+    return make(enable_timing=True)
 
 
 def ways(rows: int, hidden: int) -> dict[str, Callable[[], object]]:
@@ -79,7 +85,7 @@ def ways(rows: int, hidden: int) -> dict[str, Callable[[], object]]:
     names = {"nccl_us": AllReduce.NCCL, "one_shot_us": AllReduce.ONE_SHOT}
     names["two_shot_us"] = AllReduce.TWO_SHOT
     for name, algorithm in names.items():
-        found[name] = lambda algorithm=algorithm: communicator.all_reduce_by(algorithm, x)
+        found[name] = partial(communicator.all_reduce_by, algorithm, x)
     buffer = communicator._buffer[: x.numel() * 2].view(x.dtype).view(x.shape)
     ops, group = torch.ops.symm_mem, communicator._group
     found["one_shot_without_copy_us"] = lambda: ops.one_shot_all_reduce_out(buffer, "sum", group, x)
@@ -104,7 +110,7 @@ def measure_own(made: dict[str, Any]) -> None:
         rows, hidden = map(int, shape.split("x"))
         if rows * hidden * 2 <= MAX_OWN_BYTES:
             x = torch.zeros(rows, hidden, dtype=torch.bfloat16, device="cuda")
-            found["own_one_shot_us"] = microseconds(lambda x=x: communicator.one_shot(x))
+            found["own_one_shot_us"] = microseconds(partial(communicator.one_shot, x))
 
 
 def wrong_sums(rows: int) -> dict[str, int]:

@@ -105,7 +105,7 @@ class Fp8:
     def skinny(self, x: QuantizedRows, tuning: SkinnyTuning, form: Form) -> Run:
         """Return the skinny kernel's launch."""
         if form == "parts":
-            return lambda weight: skinny_fp8_parts_of(x, *weight, None, tuning)
+            return lambda weight: skinny_fp8_parts_of(x, weight[0], weight[1], None, tuning)
         gate: Gate | None = "silu" if form == "gated" else None
 
         def run(weight: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor | QuantizedRows:
