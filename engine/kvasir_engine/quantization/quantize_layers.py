@@ -13,6 +13,7 @@ from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
 from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.plain import PLAIN
 
+# By token is at least as exact as by all tokens of a step.
 _FP8_ACTIVATIONS = (Activations.PER_TOKEN, Activations.PER_TENSOR, Activations.STATIC)
 
 PLAIN_INPUTS = "that stay plain"
