@@ -83,6 +83,11 @@ class ParallelLinear(nn.Module):
         self.method = method
         method.create(self)
 
+    def prepare(self, x: Input) -> Input:
+        """Return x as the weights are multiplied by it, which may be quantised; as it is where that
+        was done before."""
+        return self.method.prepare(self, x)
+
     def modules_in_checkpoint(self, path: str) -> list[str]:
         """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
         return [path]
@@ -109,19 +114,19 @@ class ColumnParallelLinear(ParallelLinear):
 
     def forward(self, x: Input) -> torch.Tensor:
         """Map [tokens, inputs] to this rank's [tokens, sum of local outputs]."""
-        return self.method.apply(self, self.method.prepare(self, x), self.bias)
+        return self.method.apply(self, self.prepare(x), self.bias)
 
     def summed_later(self, x: Input) -> torch.Tensor:
         """Return the same, or where it is faster fp32 [parts, tokens, local outputs], whose sum it
         is."""
-        x = self.method.prepare(self, x)
+        x = self.prepare(x)
         parts = self.method.parts(self, x, self.bias)
         return self.method.apply(self, x, self.bias) if parts is None else parts
 
     def gated_by(self, x: Input, gate: Gate) -> torch.Tensor | None:
         """Return gate(first half of outputs) * second half, where one kernel does it faster, else
         None."""
-        return self.method.gated(self, self.method.prepare(self, x), self.bias, gate)
+        return self.method.gated(self, self.prepare(x), self.bias, gate)
 
     def modules_in_checkpoint(self, path: str) -> list[str]:
         """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
@@ -140,7 +145,6 @@ class ColumnParallelLinear(ParallelLinear):
         return slots
 
     def _slots_of(self, path: str, stored: Stored) -> dict[str, WeightSlot]:
-        tail = tuple(stored.target.shape[1:])
         first, whole = 0, 0
         slots: dict[str, WeightSlot] = {}
         shards = []
@@ -150,11 +154,11 @@ class ColumnParallelLinear(ParallelLinear):
             shard = shard_of(stored, rows, 0, whole * self.fused + part.start)
             shards.append(shard)
             if not self.fused:
-                shape = (1,) if stored.single else (units(part.size, stored), *tail)
+                shape = whole_shape(stored, part.size, self.local_inputs)
                 slots[f"{names[at]}.{stored.name}"] = WeightSlot(shape, (shard,))
             first, whole = rows.stop, whole + part.size
         if self.fused:
-            shape = (1,) if stored.single else (units(whole, stored), *tail)
+            shape = whole_shape(stored, whole, self.local_inputs)
             slots[f"{path}.{stored.name}"] = WeightSlot(shape, tuple(shards))
         return slots
 
@@ -169,7 +173,7 @@ class RowParallelLinear(ParallelLinear):
     def forward(self, x: Input) -> Output:
         """Map this rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
         ranks = tensor_parallel()
-        x = self.method.prepare(self, x)
+        x = self.prepare(x)
         if ranks.size == 1:
             parts = self.method.parts(self, x, self.bias)
             if parts is not None:
@@ -181,35 +185,45 @@ class RowParallelLinear(ParallelLinear):
         slots = {}
         start = tensor_parallel().rank * self.local_inputs
         for stored in self.method.stored(self):
-            shape, dim = [*stored.target.shape], stored.inputs_dim
-            if dim is not None:
-                shape[dim] = units(self.inputs, stored)
-            shard = shard_of(stored, slice(0, self.local_outputs), dim or 0, start * (dim or 0))
-            whole = (1,) if stored.single else tuple(shape)
-            slots[f"{path}.{stored.name}"] = WeightSlot(whole, (shard,))
+            shard = shard_of(stored, slice(0, self.local_outputs), stored.inputs_dim, start)
+            shape = whole_shape(stored, self.local_outputs, self.inputs)
+            slots[f"{path}.{stored.name}"] = WeightSlot(shape, (shard,))
         if self.bias is not None:
             slots[f"{path}.bias"] = WeightSlot.whole(self.bias.data)
         return slots
 
 
-def units(size: int, stored: Stored) -> int:
-    """Return how many numbers of `stored` there are for `size` outputs or inputs."""
+def whole_shape(stored: Stored, outputs: int, inputs: int) -> tuple[int, ...]:
+    """Return the shape that a checkpoint has of `stored` for a matrix of these sizes."""
+    if stored.single:
+        return (1,)
+    shape = [_units(outputs, stored), *stored.target.shape[1:]]
+    if stored.inputs_dim is not None:
+        shape[stored.inputs_dim] = _units(inputs, stored)
+    return tuple(shape)
+
+
+def _units(size: int, stored: Stored) -> int:
+    """Number of numbers of `stored` that there are for `size` outputs or inputs."""
     return -(-size // stored.unit)
 
 
-def shard_of(stored: Stored, rows: slice, dim: int, start: int) -> WeightShard:
-    """Return the shard for these outputs of a stored tensor, which holds `start` and on along dim.
+def shard_of(stored: Stored, rows: slice, dim: int | None, start: int) -> WeightShard:
+    """Return the shard for these outputs of a stored tensor, which holds `start` and on along dim,
+    or all of it without one.
 
     Raises ValueError when outputs or inputs that share a number would be divided.
     """
     store = None if stored.store is None else partial(stored.store, rows)
     if stored.single:
         return WeightShard(stored.target[rows.start : rows.start + 1], store=store)
+    if dim is None:
+        dim, start = 0, 0
     for edge in (rows.start, start):
         if edge % stored.unit:
             raise ValueError(
                 f"blocks of {stored.unit} weights share a scale, and a rank or a merged matrix"
                 f" begins within one, at {edge}; choose another tensor-parallel-size"
             )
-    target = stored.target[rows.start // stored.unit : units(rows.stop, stored)]
+    target = stored.target[rows.start // stored.unit : _units(rows.stop, stored)]
     return WeightShard(target, dim, start // stored.unit, store)

@@ -37,7 +37,8 @@ class GatedMLP(nn.Module):
         return out
 
     def _gated(self, x: Input) -> Input:
-        gate = gate_kernel(self.act)
+        # Once, for either way.
+        x, gate = self.gate_up_proj.prepare(x), gate_kernel(self.act)
         if gate is not None:
             out = self.gate_up_proj.gated_by(x, gate)
             if out is not None:

@@ -11,9 +11,9 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
-from kvasir_engine.layers.linear import ParallelLinear, shard_of, units
+from kvasir_engine.layers.linear import ParallelLinear, shard_of, whole_shape
 from kvasir_engine.layers.weights import WeightSlot, parameter
-from kvasir_engine.quantization.linear_method import LinearMethod, Stored
+from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.plain import linear
 
 
@@ -101,7 +101,7 @@ class MoE(nn.Module):
         gates = self.act is nn.functional.silu
 
         def grouped(layer: ExpertLinear, inputs: torch.Tensor, **options: Any) -> torch.Tensor:
-            prepared = layer.method.prepare(layer, inputs.contiguous())
+            prepared = layer.prepare(inputs.contiguous())
             out: torch.Tensor = moe.grouped_gemm(
                 prepared,
                 layer.matrices,
@@ -143,36 +143,24 @@ class MoE(nn.Module):
         c, block = self.config, self._block(path)
         slots = {f"{block}.gate.weight": WeightSlot.whole(self.router.data)}
         start = tensor_parallel().rank * self.local
+        up_shape = c.intermediate_size, c.hidden_size
         kinds = ((c.names.gate, self.gate_up, 0), (c.names.up, self.gate_up, self.local))
         for kind, layer, first in (*kinds, (c.names.down, self.down, 0)):
             by_rows = layer is self.gate_up
             for stored in layer.method.stored(layer):
-                shape = self._whole_shape(stored, layer)
+                outputs, inputs = up_shape if by_rows else up_shape[::-1]
+                shape = whole_shape(stored, outputs, inputs)
                 dim = 0 if by_rows else stored.inputs_dim
                 for expert in range(c.num_experts):
                     begin = layer.rows_of(expert).start + first
                     rows = slice(begin, begin + (self.local if by_rows else c.hidden_size))
-                    shard = shard_of(stored, rows, dim or 0, 0 if dim is None else start)
-                    slots[f"{block}.experts.{expert}.{kind}.{stored.name}"] = WeightSlot(
-                        shape, (shard,)
-                    )
+                    name = f"{block}.experts.{expert}.{kind}.{stored.name}"
+                    slots[name] = WeightSlot(shape, (shard_of(stored, rows, dim, start),))
         return slots
-
-    def _whole_shape(self, stored: Stored, layer: ExpertLinear) -> tuple[int, ...]:
-        """Shape over all ranks of what a checkpoint holds of one of an expert's matrices."""
-        if stored.single:
-            return (1,)
-        c = self.config
-        outputs = c.intermediate_size if layer is self.gate_up else c.hidden_size
-        tail = [*stored.target.shape[1:]]
-        if layer is self.down and stored.inputs_dim is not None:
-            tail[stored.inputs_dim - 1] = units(c.intermediate_size, stored)
-        return units(outputs, stored), *tail
 
     def _block(self, path: str) -> str:
         return f"{path.rpartition('.')[0]}.{self.config.names.block}"
 
 
 def _product(layer: ExpertLinear, x: torch.Tensor, expert: int) -> torch.Tensor:
-    prepared = layer.method.prepare(layer, x)
-    return layer.method.apply(layer, prepared, None, rows=layer.rows_of(expert))
+    return layer.method.apply(layer, layer.prepare(x), None, rows=layer.rows_of(expert))
