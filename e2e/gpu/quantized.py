@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks"
 
 from common import commit  # noqa: E402
 from support.engines import random_models  # noqa: E402
-from support.engines.quantized_reference import dequantized, quantized_linears  # noqa: E402
+from support.engines.quantized_reference import quantized_linears  # noqa: E402
 
 from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
 from kvasir_engine.kernels.expert_routing import make_expert_blocks  # noqa: E402
@@ -37,7 +37,7 @@ from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows  
 from kvasir_engine.kernels.quantized_rows import (  # noqa: E402
     FP8,
     GROUP,
-    QuantizedRows,
+    dequantized,
     grouped_by_torch,
     groups_of,
     quantized_by_torch,
@@ -110,17 +110,12 @@ def blocks() -> Iterator[tuple[str, float]]:
             x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
             rows, theirs = quantize_groups(x), grouped_by_torch(x)
             name = f"{tokens} x {inputs} -> {outputs} in blocks"
-            yield f"{name} quantised", off(_plain(rows), _plain(theirs))
-            want = _plain(rows) @ (weight.double() * wide).t()
+            yield f"{name} quantised", off(dequantized(rows), dequantized(theirs))
+            want = dequantized(rows).double() @ (weight.double() * wide).t()
             got = block_gemm.block_linear(rows, weight, scales, None, torch.bfloat16)
             yield f"{name} product", off(got, want)
             tiles = block_gemm.block_tiles(rows, weight, scales, torch.bfloat16)
             yield f"{name} by tiles", off(tiles, want)
-
-
-def _plain(rows: QuantizedRows) -> torch.Tensor:
-    wide = rows.scales.repeat_interleave(GROUP, 1)[:, : rows.values.shape[1]]
-    return rows.values.double() * wide
 
 
 def experts() -> Iterator[tuple[str, float]]:

@@ -19,7 +19,7 @@ from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
 
 
 @dataclass(frozen=True, slots=True)
-class MoETuning:
+class GemmTuning:
     """Shape of a program's product, and how it is launched."""
 
     rows: int
@@ -28,7 +28,7 @@ class MoETuning:
     warps: int
     stages: int
 
-    def fitted(self, itemsize: int, most: int) -> MoETuning:
+    def fitted(self, itemsize: int, most: int) -> GemmTuning:
         """Return the same, or less at a time where its tiles would take more than `most` bytes."""
         tuning = self
         while itemsize * tuning.stages * (tuning.rows + tuning.outputs) * tuning.inputs > most:
@@ -43,12 +43,12 @@ class MoETuning:
 
 MIN_INPUTS = 16
 """Fewest inputs of an iteration: those of one instruction of a tensor core."""
-SMALL_TILES = MoETuning(16, 64, 128, 4, 4)
-MEDIUM_TILES = MoETuning(64, 64, 64, 4, 4)
-LARGE_TILES = MoETuning(128, 64, 64, 8, 3)
+SMALL_TILES = GemmTuning(16, 64, 128, 4, 4)
+MEDIUM_TILES = GemmTuning(64, 64, 64, 4, 4)
+LARGE_TILES = GemmTuning(128, 64, 64, 8, 3)
 
 
-def moe_tuning_for(assignments: int, experts: int) -> MoETuning:
+def moe_tuning_for(assignments: int, experts: int) -> GemmTuning:
     """Return the tile shape for this mean number of assignments per expert."""
     if assignments <= 16 * experts:
         return SMALL_TILES
@@ -160,7 +160,7 @@ def grouped_gemm(
     x: torch.Tensor | QuantizedRows,
     matrices: torch.Tensor,
     blocks: ExpertBlocks,
-    tuning: MoETuning,
+    tuning: GemmTuning,
     *,
     top_k: int,
     weights: torch.Tensor | None = None,

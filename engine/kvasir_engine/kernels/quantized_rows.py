@@ -58,6 +58,14 @@ def grouped_by_torch(x: torch.Tensor) -> QuantizedRows:
     return QuantizedRows(values, rows.scales.view(tokens, groups))
 
 
+def dequantized(rows: QuantizedRows) -> torch.Tensor:
+    """Return the numbers that rows stand for, in fp32."""
+    values, scales = rows
+    if scales.dim() == 1:
+        return values.float() * scales[:, None]
+    return values.float() * scales.repeat_interleave(GROUP, 1)[:, : values.shape[1]]
+
+
 def as_fp8(x: torch.Tensor) -> torch.Tensor:
     """Return x rounded to float8; what is beyond its range becomes its largest number."""
     return x.clamp(-FP8_MAX, FP8_MAX).to(FP8)

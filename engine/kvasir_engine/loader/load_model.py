@@ -19,7 +19,6 @@ from kvasir.models.config_overrides import ConfigOverrides
 from kvasir.models.fit.estimate import weight_bytes
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
-from kvasir.models.quantization import Quantization
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.capability import unsupported_dtype, unsupported_fp8
 from kvasir_engine.device.collectives import tensor_parallel
@@ -93,8 +92,7 @@ def load_model(
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
-    if config.shape.quantization is not None:
-        _require_quantized_layers(config.shape, config.shape.quantization, device, native=native)
+    _require_quantized_layers(config.shape, device, native=native)
     make = source.native if native else source.transformers
     with out_of_memory.raise_on_out_of_memory(lambda: _too_large(config.shape, kind, device)):
         model = make(with_weights=load_format in ("auto", "safetensors"))
@@ -143,9 +141,10 @@ def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
     return model_impl != "transformers" and architecture in NATIVE
 
 
-def _require_quantized_layers(
-    shape: ModelShape, quantization: Quantization, device: torch.device, *, native: bool
-) -> None:
+def _require_quantized_layers(shape: ModelShape, device: torch.device, *, native: bool) -> None:
+    quantization = shape.quantization
+    if quantization is None:
+        return
     if not native:
         remedy = "leave out --quantization" if quantization.online else "use its plain weights"
         raise ModelLoadError(

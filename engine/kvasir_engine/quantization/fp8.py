@@ -17,12 +17,11 @@ from kvasir_engine.kernels.quantized_rows import (
     FP8,
     FP8_MAX,
     QuantizedRows,
-    as_fp8,
     quantized_by_torch,
 )
 from kvasir_engine.layers.fused import fused_ops
+from kvasir_engine.quantization.fp8_weights import fill_fp8_randomly, prepared
 from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
-from kvasir_engine.quantization.plain import DUMMY_RANGE
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.gemm.skinny import Gate
@@ -138,16 +137,10 @@ class Fp8Linear:
 
     def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
         """LinearMethod.fill_randomly."""
-        weight = layer.weight.data
-        drawn = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
-        drawn.uniform_(-FP8_MAX, FP8_MAX, generator=generator)
-        weight.copy_(as_fp8(drawn))
-        layer.weight_scale.data.fill_(DUMMY_RANGE / FP8_MAX)
+        fill_fp8_randomly(layer, generator)
         if self._static:
             layer.input_scale.data.fill_(DUMMY_INPUT / FP8_MAX)
 
 
 def _operands(layer: LinearLayer, x: Input) -> tuple[QuantizedRows, torch.Tensor, torch.Tensor]:
-    if not isinstance(x, QuantizedRows):
-        raise TypeError("A layer with float8 weights was given inputs that were not prepared.")
-    return x, layer.weight, layer.weight_scale.flatten()
+    return prepared(x), layer.weight, layer.weight_scale.flatten()

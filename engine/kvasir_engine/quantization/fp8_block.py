@@ -11,16 +11,15 @@ from torch import nn
 
 from kvasir_engine.kernels.quantized_rows import (
     FP8,
-    FP8_MAX,
     GROUP,
     QuantizedRows,
-    as_fp8,
+    dequantized,
     grouped_by_torch,
     groups_of,
 )
 from kvasir_engine.layers.fused import fused_ops
+from kvasir_engine.quantization.fp8_weights import fill_fp8_randomly, prepared
 from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
-from kvasir_engine.quantization.plain import DUMMY_RANGE
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.gemm.skinny import Gate
@@ -61,7 +60,7 @@ class Fp8BlockLinear:
         self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
     ) -> torch.Tensor:
         """LinearMethod.apply."""
-        grouped, weight, scales = _operands(layer, x)
+        grouped, weight, scales = prepared(x), layer.weight.data, layer.weight_scale.data
         if rows is not ALL:
             weight, scales = weight[rows], scales[rows.start // GROUP : groups_of(rows.stop)]
         fused = fused_ops(x.device)
@@ -69,7 +68,8 @@ class Fp8BlockLinear:
             given = grouped, weight, scales, bias
             product: torch.Tensor = fused.fp8_block.block_linear(*given, layer.dtype)
             return product
-        out = _wide(grouped.values, grouped.scales) @ _wide(weight, _by_row(scales, weight)).t()
+        of_rows = scales.repeat_interleave(GROUP, 0)[: len(weight)]
+        out = dequantized(grouped) @ dequantized(QuantizedRows(weight, of_rows)).t()
         return (out if bias is None else out + bias.float()).to(layer.dtype)
 
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
@@ -88,23 +88,4 @@ class Fp8BlockLinear:
 
     def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
         """LinearMethod.fill_randomly."""
-        weight = layer.weight.data
-        drawn = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
-        drawn.uniform_(-FP8_MAX, FP8_MAX, generator=generator)
-        weight.copy_(as_fp8(drawn))
-        layer.weight_scale.data.fill_(DUMMY_RANGE / FP8_MAX)
-
-
-def _wide(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Numbers [rows, n] times scales [rows, groups], in fp32."""
-    return values.float() * scales.repeat_interleave(GROUP, 1)[:, : values.shape[1]]
-
-
-def _by_row(scales: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return scales.repeat_interleave(GROUP, 0)[: len(weight)]
-
-
-def _operands(layer: LinearLayer, x: Input) -> tuple[QuantizedRows, torch.Tensor, torch.Tensor]:
-    if not isinstance(x, QuantizedRows):
-        raise TypeError("A layer with float8 weights was given inputs that were not prepared.")
-    return x, layer.weight, layer.weight_scale
+        fill_fp8_randomly(layer, generator)

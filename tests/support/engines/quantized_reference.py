@@ -10,7 +10,8 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from kvasir_engine.kernels.quantized_rows import QuantizedRows, quantized_by_torch
+from kvasir_engine.kernels.quantized_rows import dequantized, quantized_by_torch
+from kvasir_engine.layers.weights import WeightSlot
 
 _linear = nn.functional.linear
 
@@ -30,11 +31,6 @@ def quantized_linears(model: Any, *plain: str) -> Iterator[None]:
 
     with patch.object(nn.functional, "linear", linear):
         yield
-
-
-def dequantized(rows: QuantizedRows) -> torch.Tensor:
-    """Return what they stand for, in fp32."""
-    return rows.values.float() * rows.scales[:, None]
 
 
 def tensors_in_blocks(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -71,3 +67,16 @@ def quantized_tensors(
         made[name] = rows.values.view(tensor.shape)
         made[f"{name}_scale"] = rows.scales if by_tensor else rows.scales[:, None]
     return made
+
+
+def fill_slots(slots: dict[str, WeightSlot], checkpoint: dict[str, torch.Tensor]) -> None:
+    """Fill slots from a checkpoint, which has what they ask for and no more, as the loader does."""
+    assert slots.keys() == checkpoint.keys()
+    for name, slot in slots.items():
+        assert slot.shape == tuple(checkpoint[name].shape), name
+        for shard in slot.shards:
+            read = checkpoint[name].narrow(shard.dim, shard.start, shard.stop - shard.start)
+            if shard.store is None:
+                shard.target.copy_(read)
+            else:
+                shard.store(read)

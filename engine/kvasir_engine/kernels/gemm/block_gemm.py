@@ -7,8 +7,6 @@ bounds how many products they sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
 import triton
 import triton.language as tl
@@ -18,29 +16,12 @@ from kvasir_engine.device.capability import supports_hopper
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits, skinny_fp8_linear
+from kvasir_engine.kernels.grouped_gemm import GemmTuning
 from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
-
-
-@dataclass(frozen=True, slots=True)
-class BlockTuning:
-    """Shape of a program's product, and how it is launched."""
-
-    tokens: int
-    outputs: int
-    warps: int
-    stages: int
-
-    def fitted(self, most: int) -> BlockTuning:
-        """Return the same, with fewer stages where its tiles would take more than `most` bytes."""
-        tuning = self
-        while tuning.stages > 1 and tuning.stages * GROUP * (self.tokens + self.outputs) > most:
-            tuning = replace(tuning, stages=tuning.stages - 1)
-        return tuning
-
 
 # Measured on an H100 for the layers of Llama-8B: tiles of other shapes, also of 128 tokens, and the
 # skinny kernel beyond few tokens are slower.
-TILES = BlockTuning(64, 128, 4, 4)
+TILES = GemmTuning(64, 128, GROUP, 4, 4)
 ONE_TOKEN = SkinnyTuning(16, GROUP, 1, 8, prefetched=128)
 FEW_TOKENS = SkinnyTuning(32, GROUP, 4, 8, prefetched=512)
 MAX_FEW_TOKENS = 8
@@ -117,8 +98,8 @@ def block_tiles(
     tokens, (outputs, inputs) = len(x.values), weight.shape
     out = torch.empty((tokens, outputs), dtype=dtype, device=x.device)
     if tokens:
-        of = TILES.fitted(tile_bytes(x.device))
-        grid = triton.cdiv(tokens, of.tokens) * triton.cdiv(outputs, of.outputs)
+        of = TILES.fitted(1, tile_bytes(x.device))
+        grid = triton.cdiv(tokens, of.rows) * triton.cdiv(outputs, of.outputs)
         _block_gemm[(grid,)](
             x.values,
             weight,
@@ -128,7 +109,7 @@ def block_tiles(
             tokens,
             outputs,
             inputs,
-            BM=of.tokens,
+            BM=of.rows,
             BN=of.outputs,
             GROUP=GROUP,
             STAGES=of.stages,

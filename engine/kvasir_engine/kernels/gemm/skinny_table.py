@@ -128,15 +128,20 @@ def skinny_parts(
 
 
 def _tuning(x: torch.Tensor, weight: torch.Tensor, form: Form) -> SkinnyTuning | None:
-    tokens = x.shape[0]
-    if not 0 < tokens <= MAX_SKINNY_TOKENS or x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
+    if x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
         return None
-    return _table(x.device).tuning((weight.shape[0], weight.shape[1], form, bucket(tokens)))
+    return _measured(len(x), weight, form)
 
 
 def fp8_tuning(tokens: int, weight: torch.Tensor, form: Form) -> SkinnyTuning | None:
     """Return the kernel's tuning for a float8 weight [out, in]; None where cuBLAS is faster."""
+    return _measured(tokens, weight, form, "fp8-")
+
+
+def _measured(
+    tokens: int, weight: torch.Tensor, form: Form, prefix: str = ""
+) -> SkinnyTuning | None:
     if not 0 < tokens <= MAX_SKINNY_TOKENS:
         return None
-    table = _table(weight.device, "fp8-", 1)
+    table = _table(weight.device, prefix, weight.itemsize)
     return table.tuning((weight.shape[0], weight.shape[1], form, bucket(tokens)))

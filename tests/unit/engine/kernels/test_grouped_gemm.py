@@ -40,7 +40,7 @@ def make_layer(act: str, experts: int, top_k: int) -> MoE:
 @pytest.mark.parametrize("tokens", [1, 13])
 @pytest.mark.parametrize(("experts", "top_k", "act"), [(4, 2, "silu"), (16, 3, "gelu")])
 def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, act: str) -> None:
-    tuning = kernels.moe.MoETuning(16, 16, 16, 1, 2)
+    tuning = kernels.moe.GemmTuning(16, 16, 16, 1, 2)
     monkeypatch.setattr(kernels.moe, "moe_tuning_for", lambda *_: tuning)
     torch.manual_seed(tokens)
     layer = make_layer(act, experts, top_k)

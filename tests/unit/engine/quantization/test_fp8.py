@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.engines.quantized_reference import fill_slots
 
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
 from kvasir_engine.device import collectives
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX, quantized_by_torch
+from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX, dequantized, quantized_by_torch
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
-from kvasir_engine.layers.weights import WeightSlot
 from kvasir_engine.quantization.fp8 import Fp8Linear
 
 CHANNEL = Quantization("fp8", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN)
@@ -24,23 +24,9 @@ def merged(quantization: Quantization, *, fused: bool = False) -> ColumnParallel
     return layer
 
 
-def load(slots: dict[str, WeightSlot], checkpoint: dict[str, torch.Tensor]) -> None:
-    """Fill slots as the loader does."""
-    assert slots.keys() == checkpoint.keys()
-    for name, slot in slots.items():
-        assert slot.shape == tuple(checkpoint[name].shape), name
-        for shard in slot.shards:
-            read = checkpoint[name].narrow(shard.dim, shard.start, shard.stop - shard.start)
-            if shard.store is None:
-                shard.target.copy_(read)
-            else:
-                shard.store(read)
-
-
 def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """x, quantised by token, times a dequantised weight."""
-    rows = quantized_by_torch(x)
-    return (rows.values.float() * rows.scales[:, None]) @ weight.t()
+    return dequantized(quantized_by_torch(x)) @ weight.t()
 
 
 def random_fp8(*shape: int) -> torch.Tensor:
@@ -59,7 +45,7 @@ def test_scales_by_channel(fused: bool) -> None:
     checkpoint = {f"{name}.weight": both[0] for name, both in stored.items()}
     checkpoint |= {f"{name}.weight_scale": both[1] for name, both in stored.items()}
 
-    load(layer.slots("mlp.gate_up_proj"), checkpoint)
+    fill_slots(layer.slots("mlp.gate_up_proj"), checkpoint)
 
     x = torch.randn(3, 16)
     torch.testing.assert_close(layer(x), product(x, weight.float() * scales), rtol=1e-5, atol=1e-3)
@@ -78,7 +64,7 @@ def test_merged_matrices_may_differ_in_their_only_scale() -> None:
         "up_proj.input_scale": torch.tensor([0.02]),
     }
 
-    load(layer.slots("gate_up_proj"), checkpoint)
+    fill_slots(layer.slots("gate_up_proj"), checkpoint)
 
     assert layer.input_scale.tolist() == pytest.approx([0.02])
     x = torch.randn(3, 16)
@@ -91,7 +77,7 @@ def test_plain_weights_are_quantised_as_they_come() -> None:
     layer = merged(ONLINE)
     gate, up = torch.randn(8, 16), 50 * torch.randn(8, 16)
 
-    load(layer.slots("gate_up_proj"), {"gate_proj.weight": gate, "up_proj.weight": up})
+    fill_slots(layer.slots("gate_up_proj"), {"gate_proj.weight": gate, "up_proj.weight": up})
 
     assert layer.weight.dtype == FP8
     assert layer.weight.float().abs().amax(-1).tolist() == [FP8_MAX] * 16
@@ -117,7 +103,7 @@ def test_ranks_sum_to_the_whole(
         monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, 2))
         layer = RowParallelLinear(8, 4, bias=True)
         layer.use(Fp8Linear(quantization))
-        load(layer.slots("o_proj"), checkpoint)
+        fill_slots(layer.slots("o_proj"), checkpoint)
         monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, 1))
         own = layer.method.prepare(layer, x[:, 4 * rank : 4 * rank + 4])
         total += layer.method.apply(layer, own, layer.bias if rank == 0 else None)

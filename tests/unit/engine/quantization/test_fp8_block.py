@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.engines.quantized_reference import fill_slots
 
 from kvasir_engine.device import collectives
-from kvasir_engine.kernels.quantized_rows import FP8, grouped_by_torch
+from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, dequantized, grouped_by_torch
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
-from kvasir_engine.layers.weights import WeightSlot
+from kvasir_engine.layers.mlp import GatedMLP
+from kvasir_engine.quantization import fp8_block
 from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
 
 METHOD = Fp8BlockLinear("weight_scale_inv")
-
-
-def load(slots: dict[str, WeightSlot], checkpoint: dict[str, torch.Tensor]) -> None:
-    assert slots.keys() == checkpoint.keys()
-    for name, slot in slots.items():
-        assert slot.shape == tuple(checkpoint[name].shape), name
-        for shard in slot.shards:
-            source = checkpoint[name].narrow(shard.dim, shard.start, shard.stop - shard.start)
-            shard.target.copy_(source)
 
 
 def dequantised(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -29,13 +22,7 @@ def dequantised(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    rows = grouped_by_torch(x)
-    return dequantised_rows(rows) @ weight.t()
-
-
-def dequantised_rows(rows) -> torch.Tensor:
-    wide = rows.scales.repeat_interleave(128, 1)[:, : rows.values.shape[1]]
-    return rows.values.float() * wide
+    return dequantized(grouped_by_torch(x)) @ weight.t()
 
 
 def matrix(outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +39,7 @@ def test_merged_matrices() -> None:
     for name, (weight, scales) in (("gate_proj", gate), ("up_proj", up)):
         checkpoint |= {f"{name}.weight": weight, f"{name}.weight_scale_inv": scales}
 
-    load(layer.slots("gate_up_proj"), checkpoint)
+    fill_slots(layer.slots("gate_up_proj"), checkpoint)
 
     whole = torch.cat((dequantised(*gate), dequantised(*up)))
     torch.testing.assert_close(layer(x), product(x, whole), rtol=1e-4, atol=1e-2)
@@ -65,7 +52,7 @@ def test_ranks_sum_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, 2))
         layer = RowParallelLinear(256, 72)
         layer.use(METHOD)
-        load(layer.slots("o"), {"o.weight": weight, "o.weight_scale_inv": scales})
+        fill_slots(layer.slots("o"), {"o.weight": weight, "o.weight_scale_inv": scales})
         monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, 1))
         own = x[:, 128 * rank : 128 * rank + 128]
         total += layer.method.apply(layer, layer.method.prepare(layer, own), None)
@@ -93,3 +80,21 @@ def test_plain_inputs_are_prepared_first() -> None:
     layer.use(METHOD)
     with pytest.raises(TypeError, match="not prepared"):
         METHOD.apply(layer, torch.randn(1, 256), None)
+
+
+def test_a_layers_inputs_are_quantised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def quantise(x: torch.Tensor) -> QuantizedRows:
+        sizes.append(x.shape[1])
+        return grouped_by_torch(x)
+
+    monkeypatch.setattr(fp8_block, "grouped_by_torch", quantise)
+    mlp = GatedMLP(128, 256, "silu", bias=False)
+    for layer in (mlp.gate_up_proj, mlp.down_proj):
+        layer.use(METHOD)
+        METHOD.fill_randomly(layer, torch.Generator().manual_seed(3))
+
+    mlp(torch.randn(3, 128))
+
+    assert sizes == [128, 256]

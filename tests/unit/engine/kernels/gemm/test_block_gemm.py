@@ -56,5 +56,5 @@ def test_few_tokens_and_more(block_gemm, tokens: int, outputs: int, inputs: int)
 
 
 def test_tiles_that_are_too_large_are_not_launched(block_gemm) -> None:
-    assert block_gemm.TILES.fitted(1 << 20) == block_gemm.TILES
-    assert block_gemm.TILES.fitted(70_000).stages == 2
+    assert block_gemm.TILES.fitted(1, 1 << 20) == block_gemm.TILES
+    assert block_gemm.TILES.fitted(1, 70_000).stages == 2
