@@ -204,7 +204,7 @@ def whole_shape(stored: Stored, outputs: int, inputs: int) -> tuple[int, ...]:
 
 
 def _units(size: int, stored: Stored) -> int:
-    """Number of numbers of `stored` that there are for `size` outputs or inputs."""
+    """Numbers of `stored` that a checkpoint has for `size` outputs or inputs."""
     return -(-size // stored.unit)
 
 
