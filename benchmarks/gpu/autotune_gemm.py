@@ -32,7 +32,7 @@ from kvasir_engine.kernels.gemm.tuned_gemm import CANDIDATES, MIN_TUNED_TOKENS, 
 from kvasir_engine.runner.graphs.full import decode_sizes
 from kvasir_engine.startup.gemm_tuning import MIXED_STEP_TOKENS
 
-DEVICE = torch.device("cuda")
+DEVICE = torch.device("cuda:0")
 ASKED = (*range(8, 520, 8), *MIXED_STEP_TOKENS)
 """Numbers of tokens that the heuristic is asked about."""
 WIDELY = (32, 64, 96, 128, 160, 192, 224, 256, 512, 1024, 2048, 4096, 8192)

@@ -23,7 +23,7 @@ from kvasir_engine.kernels.quantize_rows import quantize_rows
 from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows
 from kvasir_engine.kernels.silu_mul import gated_rows, silu_mul
 
-DEVICE = torch.device("cuda")
+DEVICE = torch.device("cuda:0")
 Run = Callable[[Any], torch.Tensor | QuantizedRows]
 """A layer of this weight."""
 TUNED_WEIGHTS = 12

@@ -97,6 +97,15 @@ def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_device("auto") == torch.device("cuda")
 
 
+def test_a_gpu_is_named_by_its_index_as_its_tensors_name_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GEMMs autotuned for "cuda" were never found by tensors on "cuda:0".
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert torch_build._of_this_rank(torch.device("cuda")) == torch.device("cuda:0")
+    assert torch_build._of_this_rank(torch.device("cpu")) == torch.device("cpu")
+
+
 def test_the_state_of_too_many_rows_names_its_size_and_flags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
