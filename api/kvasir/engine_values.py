@@ -8,6 +8,8 @@ from typing import Literal
 Device = Literal["auto", "cpu", "cuda", "sim"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 QuantizationName = Literal["auto", "fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4"]
+KVCacheDtype = Literal["auto", "fp8", "fp8_e4m3"]
+"""Type of keys and values; fp8 and fp8_e4m3 are the same."""
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 BlockSize = Literal[8, 16, 32, 64, 128]
 """Tokens of a KV block."""

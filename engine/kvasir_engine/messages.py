@@ -120,6 +120,8 @@ class CoreInfo(msgspec.Struct, tag="ready", array_like=True):
     """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None
     """Quantisation of the model's weights; None = none."""
+    kv_cache_dtype: str = ""
+    """Type of keys and values: "fp8", or the model's."""
     prefix_seed: bytes = b""
     """Key of the block hashes, for those that prompts bring with them."""
 

@@ -20,6 +20,7 @@ from kvasir.engine_values import (
     BlockSize,
     Device,
     Dtype,
+    KVCacheDtype,
     LoadFormat,
     QuantizationName,
 )
@@ -106,11 +107,16 @@ class CacheSettings:
         None, "KV memory instead of that share; CPU: 1 GiB.", CACHE
     )
     """KV memory; None = what utilisation leaves on CUDA, 1 GiB on CPU."""
+    kv_cache_dtype: KVCacheDtype = flag(
+        "auto", "auto = fp8 where the checkpoint has KV scales and the GPU can.", CACHE
+    )
+    """Type of keys and values; auto is else the model's. `kvasir.models.kv_cache_dtype`."""
     enable_prefix_caching: bool = flag(True, "Reuse KV of shared prefixes.", CACHE)
     num_blocks: int | None = None
     """Blocks of every group, overriding all of the above; for tests and the simulation."""
 
     def __post_init__(self) -> None:
+        _check_choices(self, kv_cache_dtype=KVCacheDtype)
         if self.block_size not in get_args(BlockSize):
             sizes = ", ".join(map(str, get_args(BlockSize)))
             raise SettingsError(f"--block-size must be one of {sizes}, got {self.block_size}.")

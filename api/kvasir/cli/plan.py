@@ -10,7 +10,7 @@ import typer
 
 from kvasir.cli.deployment_option import read_deployments
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
-from kvasir.engine_values import QuantizationName
+from kvasir.engine_values import KVCacheDtype, QuantizationName
 from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir.models.config_overrides import ConfigOverrides, read_overrides
 from kvasir.models.fit import GPUS, Workload
@@ -71,6 +71,10 @@ def plan(
     quantization: Annotated[
         QuantizationName, typer.Option(help="Format of the weights; fp8 also of plain ones.")
     ] = "auto",
+    kv_cache_dtype: Annotated[
+        KVCacheDtype,
+        typer.Option(help="Type of the KV cache. Default: fp8 with KV scales, where the GPU can."),
+    ] = "auto",
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(min=0.05, max=1.0, help="Share of the memory. Default: 0.9.")
     ] = None,
@@ -84,6 +88,7 @@ def plan(
     given = {
         "max_model_len": max_model_len,
         "dtype": dtype,
+        "kv_cache_dtype": None if kv_cache_dtype == "auto" else kv_cache_dtype,
         "gpu_memory_utilization": gpu_memory_utilization,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -11,7 +11,17 @@ from kvasir.models.fit.fit_plan import Option, Plan
 from kvasir.quantity import format_bytes
 
 _WIDTH = 100
-_COLUMNS = ("device", "count", "weights", "reserve", "KV cache", "KV tokens", "at once", "longest")
+_COLUMNS = (
+    "device",
+    "count",
+    "weights",
+    "reserve",
+    "KV cache",
+    "KV type",
+    "KV tokens",
+    "at once",
+    "longest",
+)
 
 
 def print_plan(plan: Plan) -> None:
@@ -70,6 +80,7 @@ def _cells(option: Option) -> list[str]:
         format_bytes(fit.weight_bytes),
         format_bytes(fit.reserve_bytes),
         format_bytes(max(0, fit.kv_bytes)),
+        fit.kv_dtype,
         f"{fit.kv_tokens:,}",
         f"{fit.max_concurrency:.1f}",
         f"{fit.longest_context:,}",

@@ -181,6 +181,9 @@ class FitStatus(StrictModel):
     kv_tokens: Count | None = None
     """Tokens that its KV cache holds."""
 
+    kv_cache_dtype: str | None = None
+    """Type of its keys and values."""
+
     tensor: Count | None = None
     """GPUs of one replica."""
 

@@ -29,6 +29,8 @@ def engine_command(
         command += ["--revision", spec.model.revision]
     if spec.model.quantization != "auto":
         command += ["--quantization", spec.model.quantization]
+    if spec.engine.kv_cache_dtype != "auto":
+        command += ["--kv-cache-dtype", spec.engine.kv_cache_dtype]
     if spec.model.trust_remote_code:
         command.append("--trust-remote-code")
     wanted = spec.parallelism.tensor

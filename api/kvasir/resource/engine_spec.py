@@ -17,6 +17,7 @@ from kvasir.engine_values import (
     BlockSize,
     Device,
     Dtype,
+    KVCacheDtype,
     LoadFormat,
 )
 from kvasir.resource.field_types import (
@@ -134,6 +135,7 @@ RESERVED_FLAGS = {
     "--served-model-name": "use spec.model.name and spec.model.aliases",
     "--revision": "use spec.model.revision",
     "--quantization": "use spec.model.quantization",
+    "--kv-cache-dtype": "use spec.engine.kvCacheDtype",
     "--trust-remote-code": "use spec.model.trustRemoteCode",
     "--tensor-parallel-size": "use spec.parallelism.tensor",
     "--drain-timeout": "use spec.lifecycle.drainSeconds",
@@ -192,6 +194,10 @@ class Engine(StrictModel):
     ] = []
     """Environment variables of the engine's processes; they replace those of the same name that
     Kvasir gives a pod, such as HOME and HF_HUB_OFFLINE."""
+
+    kv_cache_dtype: KVCacheDtype = "auto"
+    """Type of keys and values: fp8 (also fp8_e4m3) takes half the memory of 16 bits; auto is fp8
+    where the checkpoint has KV scales and the GPU can, and else the type of the activations."""
 
     config: EngineConfig = EngineConfig()
     """The engine's own settings."""

@@ -28,7 +28,9 @@ class BlockStored(msgspec.Struct, array_like=True, omit_defaults=True, gc=False,
     """Blocks became findable: a chain whose first block follows `parent_block_hash` (None = root).
 
     `token_ids` are those of all the blocks, `block_size` for each. `extra_keys` has an entry a
-    block: what besides the tokens distinguishes it (salt, media), or None.
+    block: what besides the tokens distinguishes it (salt, media), or None. `kv_cache_dtype`, the
+    type of keys and values, is Kvasir's own: it stands behind all that vLLM has, and another engine
+    may have anything there.
     """
 
     block_hashes: list[BlockHash]
@@ -42,6 +44,10 @@ class BlockStored(msgspec.Struct, array_like=True, omit_defaults=True, gc=False,
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
+    locality: Any = None
+    ownership: Any = None
+    session_id: Any = None
+    kv_cache_dtype: Any = None
 
 
 class BlockRemoved(msgspec.Struct, array_like=True, omit_defaults=True, gc=False, tag=True):

@@ -135,6 +135,7 @@ class CoreService:
             startup_seconds=made.timings,
             dtype=made.dtype,
             quantization=made.quantization,
+            kv_cache_dtype=made.groups[0].dtype,
             prefix_seed=self.core.scheduler.kv.prefix_seed,
         )
 

@@ -66,6 +66,7 @@ class GroupListener:
             group_idx=self._group,
             kv_cache_spec_kind=self._kind,
             kv_cache_spec_sliding_window=self._spec.window,
+            kv_cache_dtype=self._spec.dtype or None,
         )
         self._events.append(event)
 

@@ -22,9 +22,13 @@ class KVGroupSpec:
     layers: tuple[int, ...]
     block_size: int
     window: int | None = None
+    dtype: str = ""
+    """Type of its keys and values as --kv-cache-dtype resolves; "" = the model's, not said."""
 
 
-def group_layers(specs: Sequence[CacheSpec], block_size: int) -> tuple[KVGroupSpec, ...]:
+def group_layers(
+    specs: Sequence[CacheSpec], block_size: int, dtype: str = ""
+) -> tuple[KVGroupSpec, ...]:
     """Return one group for each distinct spec of `specs`, one a layer: those without a window
     first, then by window."""
     kinds = sorted(dict.fromkeys(specs), key=lambda kind: kind.window or 0)
@@ -33,6 +37,7 @@ def group_layers(specs: Sequence[CacheSpec], block_size: int) -> tuple[KVGroupSp
             layers=tuple(i for i, spec in enumerate(specs) if spec == kind),
             block_size=block_size,
             window=kind.window,
+            dtype=dtype,
         )
         for kind in kinds
     )

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -41,7 +41,7 @@ class SpeedProfile:
     overhead_ms: float
     small_us_per_token: float
     num_kv_blocks: int
-    """Blocks of 16 tokens that fit beside the weights."""
+    """Blocks of 16 tokens, of keys and values of 16 bits, that fit beside the weights."""
 
     def __post_init__(self) -> None:
         points = self.gemm_points
@@ -88,6 +88,14 @@ class SpeedProfile:
             return ms * tokens / count
         (left, low), (right, high) = points[after - 1], points[after]
         return low + (high - low) * (tokens - left) / (right - left)
+
+    def with_fp8_cache(self) -> SpeedProfile:
+        """The device with keys and values of a byte: twice the blocks, half as much to read."""
+        return replace(
+            self,
+            kv_bytes_per_token=self.kv_bytes_per_token / 2,
+            num_kv_blocks=2 * self.num_kv_blocks,
+        )
 
     def to_json(self) -> str:
         """The file that `load` reads."""

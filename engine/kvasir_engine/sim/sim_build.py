@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.models.hf_config import ConfigError, load_config, parse_shape
+from kvasir.models.kv_cache_dtype import (
+    FP8_KV,
+    FP8_KV_CAPABILITY,
+    resolve_kv_cache_dtype,
+)
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.kv.cache_spec import KVCacheSpec
 from kvasir_engine.kv.groups import group_layers
@@ -36,7 +41,13 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
             raise SettingsError(str(error)) from error
         ordinary = ordinary_tokens(model_dir, shape)
     specs = [KVCacheSpec(shape.num_kv_heads, shape.head_dim, w) for w in shape.layer_windows]
-    groups = group_layers(specs, settings.cache.block_size)
+    dtype = shape.dtype if settings.dtype == "auto" else settings.dtype
+    kv_dtype = resolve_kv_cache_dtype(
+        settings.cache.kv_cache_dtype, shape.quantization, dtype, FP8_KV_CAPABILITY
+    )
+    if kv_dtype == FP8_KV:
+        profile = profile.with_fp8_cache()
+    groups = group_layers(specs, settings.cache.block_size, kv_dtype)
     blocks = settings.cache.num_blocks or max(
         2, profile.num_kv_blocks * BLOCK_TOKENS // settings.cache.block_size
     )
@@ -53,7 +64,7 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
         _fit_context(settings, shape, blocks),
         shape.vocab_size,
         timer.seconds,
-        dtype=shape.dtype if settings.dtype == "auto" else settings.dtype,
+        dtype=dtype,
         quantization=shape.quantization_method,
     )
 

@@ -19,7 +19,7 @@ from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.runner import kv_cache
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
-from kvasir_engine.startup import kv_sizing, shortages
+from kvasir_engine.startup import cache_dtype, kv_sizing, shortages
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 from kvasir_engine.startup.gemm_tuning import autotune_gemms
 from kvasir_engine.startup.gpu_memory import GpuMemory
@@ -112,7 +112,7 @@ def build_torch_runner(
         with out_of_memory.raise_on_out_of_memory(
             lambda: shortages.too_many_blocks(settings, length, cache_bytes, str(device), left)
         ):
-            caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
+            caches = _allocate(loaded, groups, num_blocks)
         runner.use_caches(caches)
     _count(memory, "KV cache")
     if captures:
@@ -152,7 +152,8 @@ def _load(
 
 
 def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec, ...]:
-    return group_layers(loaded.cache_specs, settings.cache.block_size)
+    dtype = cache_dtype.cache_dtype_name(settings, loaded)
+    return group_layers(loaded.cache_specs, settings.cache.block_size, dtype)
 
 
 def launch_all_kernels(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
@@ -181,13 +182,20 @@ def _make_runner(
         loaded.model,
         make_backends(loaded.cache_specs, loaded.device),
         groups=groups,
-        caches=kv_cache.allocate(loaded.cache_specs, groups, small, loaded.dtype, loaded.device),
+        caches=_allocate(loaded, groups, small),
         num_rows=settings.scheduler.max_num_seqs,
         max_step_tokens=settings.scheduler.max_num_batched_tokens,
         max_model_len=length,
         vocab_size=loaded.shape.vocab_size,
         device=loaded.device,
     )
+
+
+def _allocate(
+    loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], num_blocks: list[int]
+) -> list[torch.Tensor]:
+    dtype = cache_dtype.torch_dtype(groups[0].dtype)
+    return kv_cache.allocate(loaded.cache_specs, groups, num_blocks, dtype, loaded.device)
 
 
 def _count_blocks(
@@ -210,7 +218,7 @@ def _count_blocks(
 
 
 def _block_bytes(loaded: LoadedModel, groups: tuple[KVGroupSpec, ...]) -> list[int]:
-    specs, item_bytes = loaded.cache_specs, loaded.dtype.itemsize
+    specs, item_bytes = loaded.cache_specs, cache_dtype.torch_dtype(groups[0].dtype).itemsize
     return [kv_sizing.bytes_per_block(group, specs, item_bytes) for group in groups]
 
 

@@ -9,6 +9,7 @@ from kvasir_operator.plan.observed import Hardware
 
 PRODUCT = "nvidia.com/gpu.product"
 MEMORY = "nvidia.com/gpu.memory"
+CAPABILITY = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
 """Labels of NVIDIA's GPU feature discovery; memory is in MiB."""
 _GPU = "nvidia.com/gpu"
 _DEFAULT = "default"
@@ -21,25 +22,34 @@ def hardware_for(
 ) -> Hardware:
     """Return the GPUs of nodes with the labels of `node_selector`, or without any by `profiles`.
 
-    The smallest GPU counts, since a pod may get any of them. `nodes` None = they cannot be read.
+    The smallest and the oldest GPU count, since a pod may get any of them. `nodes` None = they
+    cannot be read.
     """
     profile = profiles.get(node_selector.get(PRODUCT, _DEFAULT), profiles.get(_DEFAULT))
     if nodes is None:
         return Hardware(profile, None)
-    counts, memories = [0], []
+    counts, memories, capabilities = [0], [], []
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
         count = _gpus(node)
         if count and all(labels.get(key) == value for key, value in node_selector.items()):
             counts.append(count)
             memories.append(_memory(labels, profiles))
+            capabilities.append(_capability(labels))
     known = [memory for memory in memories if memory is not None]
-    return Hardware(min(known) if known else profile, max(counts))
+    told = [capability for capability in capabilities if capability is not None]
+    oldest = min(told) if told and len(told) == len(capabilities) else None
+    return Hardware(min(known) if known else profile, max(counts), oldest)
 
 
 def _gpus(node: Object) -> int:
     amount = str((node.get("status") or {}).get("allocatable", {}).get(_GPU, "0"))
     return int(amount) if amount.isdigit() else 0
+
+
+def _capability(labels: Mapping[str, str]) -> tuple[int, int] | None:
+    major, minor = (labels.get(name, "") for name in CAPABILITY)
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
 
 
 def _memory(labels: Mapping[str, str], profiles: Mapping[str, int]) -> int | None:

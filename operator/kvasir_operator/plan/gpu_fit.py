@@ -43,7 +43,13 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
         unknown = _condition(None, Reason.UNKNOWN, message)
         return GPUFit(tensor=fixed, conditions=unknown, blocked=wanted == "auto")
     hardware = inputs.observed.hardware
-    fit = fits(inputs.spec, facts, hardware.memory_bytes, hardware.gpus_per_node or None)
+    fit = fits(
+        inputs.spec,
+        facts,
+        hardware.memory_bytes,
+        hardware.gpus_per_node or None,
+        hardware.capability,
+    )
     tensor, fit = _choose(inputs, fit) if wanted == "auto" else (fixed, fit)
     return GPUFit(
         tensor=tensor,
@@ -57,7 +63,10 @@ def fitted_for(inputs: PlanInputs) -> str:
     """Hash all that a chosen number of GPUs depends on, but for the cluster's hardware."""
     spec = inputs.spec
     config, gpus = spec.engine.config.model_dump(), spec.resources.limits.gpus
-    return short_hash([inputs.storage.model, config, gpus])
+    parts = [inputs.storage.model, config, gpus]
+    formats = (spec.model.quantization, spec.engine.kv_cache_dtype)
+    # Hashed only where they are set: what runs without them keeps its number of GPUs.
+    return short_hash(parts if formats == ("auto", "auto") else [*parts, formats])
 
 
 def _choose(inputs: PlanInputs, fit: FitResult) -> tuple[int, FitResult]:
@@ -75,7 +84,9 @@ def _choose(inputs: PlanInputs, fit: FitResult) -> tuple[int, FitResult]:
             f"It needs {tensor} GPUs, more than resources.limits nvidia.com/gpu {limit};"
             " raise that or lower engine.config.maxModelLen."
         )
-        return tensor, FitResult(False, message, fit.weights_bytes, 0, fit.suggested_tensor)
+        return tensor, FitResult(
+            False, message, fit.weights_bytes, 0, fit.kv_dtype, fit.suggested_tensor
+        )
     return tensor, fit
 
 
@@ -103,4 +114,6 @@ def _fit_status(fit: FitResult, tensor: int) -> dict[str, object]:
         found["weightsGiB"] = round(fit.weights_bytes / 2**30, 2)
     if fit.kv_tokens is not None:
         found["kvTokens"] = fit.kv_tokens
+    if fit.kv_dtype is not None:
+        found["kvCacheDtype"] = fit.kv_dtype
     return found

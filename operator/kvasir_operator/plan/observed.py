@@ -30,6 +30,8 @@ class Hardware:
     """Memory of the smallest GPU; None = not known."""
     gpus_per_node: int | None = None
     """GPUs of the node with the most; None = not known, 0 = no such node has any."""
+    capability: tuple[int, int] | None = None
+    """Compute capability of the oldest GPU; None = not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,13 @@ class _Card(msgspec.Struct):
     revision: str | None = None
     dtype: str | None = None
     quantization: str | None = None
+    kv_cache_dtype: str | None = None
 
     @property
     def identity(self) -> ModelIdentity:
-        return ModelIdentity(self.root, self.revision, self.dtype, self.quantization)
+        return ModelIdentity(
+            self.root, self.revision, self.dtype, self.quantization, self.kv_cache_dtype
+        )
 
 
 class _Cards(msgspec.Struct):

@@ -14,6 +14,8 @@ class ModelIdentity(NamedTuple):
     revision: str | None = None
     dtype: str | None = None
     quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    """Type of keys and values, which rounds them."""
 
 
 def fleet_seed(identity: ModelIdentity | None, hash_key: str) -> bytes:

@@ -228,7 +228,7 @@ def after_handover(query: Query, error_body: bytes) -> bytes:
 
 def _serve_alike(one: Replica, other: Replica) -> bool:
     """Return whether both are engines of a kind that say they compute the same: the model that
-    they loaded, its revision, dtype and quantisation."""
+    they loaded, its revision, dtype, quantisation and the type of its KV cache."""
     return one.spec.engine is other.spec.engine and one.serves == other.serves
 
 

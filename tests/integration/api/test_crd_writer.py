@@ -114,6 +114,7 @@ ACCEPTED = {
             ]
         }
     ),
+    "KV type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
     "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
     "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
@@ -172,6 +173,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "memory": (
         spec(engine={"config": {"kvCacheMemoryBytes": "much"}}),
         "write an amount of memory, for example 24Gi",
+    ),
+    "KV type": (spec(engine={"kvCacheDtype": "int8"}), 'Unsupported value: "int8"'),
+    "KV type by flag": (
+        spec(engine={"args": ["--kv-cache-dtype", "fp8"]}),
+        "use spec.engine.kvCacheDtype",
     ),
     "no memory": (spec(engine={"config": {"kvCacheMemoryBytes": 0}}), "write an amount of memory"),
     "quantity": (spec(resources={"limits": {"cpu": "-1"}}), "write a quantity, for example"),

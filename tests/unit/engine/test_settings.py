@@ -121,6 +121,10 @@ def test_a_tokenizer_that_is_left_out_has_no_name() -> None:
         ),
         ({"kernels": "fast"}, "--kernels must be one of auto, torch, got 'fast'."),
         ({"quantization": "int8"}, "--quantization must be one of auto, fp8, awq, gptq, "),
+        (
+            {"kv_cache_dtype": "int8"},
+            "--kv-cache-dtype must be one of auto, fp8, fp8_e4m3, got 'int8'.",
+        ),
         ({"max_logprobs": -1}, "--max-logprobs must be at least 0, got -1."),
     ],
 )

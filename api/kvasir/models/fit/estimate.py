@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from kvasir.engine_values import KVCacheDtype
 from kvasir.models.fit.quantized_weights import quantized_linears
+from kvasir.models.kv_cache_dtype import resolve_kv_cache_dtype
 from kvasir.models.model_shape import DTYPE_BYTES, ModelShape
 
 CONTEXT_BYTES = 1 << 30
@@ -28,6 +30,10 @@ class Workload:
     """Tokens of the longest sequence; None = as many as the model and the memory allow."""
     dtype: str | None = None
     """Data type of weights and activations; None = the checkpoint's."""
+    kv_cache_dtype: KVCacheDtype = "auto"
+    """Data type of keys and values. KV scales, two numbers a layer, are not counted."""
+    capability: tuple[int, int] | None = None
+    """Compute capability of the GPUs; None = not known, or none."""
     gpu_memory_utilization: float = 0.9
     kv_cache_memory_bytes: int | None = None
     """KV memory on each GPU; None = what the rest leaves."""
@@ -37,6 +43,12 @@ class Workload:
     checkpoint_bytes: int | None = None
     """The weights as they are stored; taken where the layers of the model's family are not known
     and the stored type stays."""
+
+    def kv_dtype(self, shape: ModelShape) -> str:
+        """Return the data type of keys and values. Raises ConfigError, a ValueError."""
+        dtype = self.dtype or shape.dtype
+        asked, found = self.kv_cache_dtype, shape.quantization
+        return resolve_kv_cache_dtype(asked, found, dtype, self.capability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,8 @@ class Fit:
     """Activations, logits, graphs and the CUDA context: an estimate."""
     kv_bytes: int
     """Bytes left for the KV cache; negative when weights and reserve alone are too much."""
+    kv_dtype: str
+    """Data type of keys and values."""
     kv_bytes_per_token: int
     """Bytes of one token's KV over all layers, sliding windows not counted."""
     max_model_len: int
@@ -72,7 +86,8 @@ def estimate_fit(
 ) -> Fit:
     """Return the estimated fit of `shape` on `tensor_parallel` GPUs of `memory_bytes` each.
 
-    Raises ValueError when its heads cannot be divided over that many GPUs.
+    Raises ValueError when its heads cannot be divided over that many GPUs, or the GPUs cannot do
+    what was asked.
     """
     work = work or Workload()
     weights = weight_bytes(shape, tensor_parallel, work.dtype)
@@ -95,7 +110,8 @@ def estimate_fit(
         weight_bytes=weights,
         reserve_bytes=reserve,
         kv_bytes=kv_bytes,
-        kv_bytes_per_token=shape.kv_bytes_per_token(work.dtype, tensor_parallel),
+        kv_dtype=work.kv_dtype(shape),
+        kv_bytes_per_token=shape.kv_bytes_per_token(work.kv_dtype(shape), tensor_parallel),
         max_model_len=target,
         longest_context=longest,
         max_concurrency=kv.concurrency(kv_bytes, target) if enough else 0.0,
@@ -158,7 +174,7 @@ class _KV:
         self._block = work.block_size
         self._chunk = work.max_num_batched_tokens
         self._bytes = work.block_size * shape.kv_bytes_per_token_and_layer(
-            work.dtype, tensor_parallel
+            work.kv_dtype(shape), tensor_parallel
         )
 
     def sequence(self, tokens: int, chunk: int = 1) -> int:

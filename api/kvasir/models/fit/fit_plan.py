@@ -11,7 +11,8 @@ from kvasir.models.fit.estimate import Fit, Workload, estimate_fit, suggest_tens
 from kvasir.models.model_shape import ModelShape
 from kvasir.quantity import format_bytes
 from kvasir.resource import LLMDeployment
-from kvasir.resource.llmdeployment import EngineConfig, Spec
+from kvasir.resource.engine_spec import Engine
+from kvasir.resource.llmdeployment import Spec
 
 CPU_KV_BYTES = 1 << 30
 """KV memory that an engine takes on a CPU when it is not told."""
@@ -82,7 +83,7 @@ def plan_deployment(deployment: LLMDeployment, shape: ModelShape, device: Device
         deployment.name,
         shape,
         [device],
-        workload(deployment.spec.engine.config),
+        workload(deployment.spec.engine),
         tensor_parallel=tensor if isinstance(tensor, int) else None,
         replicas=deployment.spec.replicas,
     )
@@ -93,12 +94,13 @@ def overrides_of(spec: Spec) -> ConfigOverrides:
     return replace(overrides_in(spec.engine.args), quantization=spec.model.quantization)
 
 
-def workload(config: EngineConfig) -> Workload:
-    """Return the settings of `config` on which an engine's memory depends."""
-    wanted = config.model_dump(exclude_none=True, include=set(Workload.__dataclass_fields__))
+def workload(engine: Engine) -> Workload:
+    """Return the settings of `engine` on which its memory depends."""
+    names = set(Workload.__dataclass_fields__)
+    wanted = engine.config.model_dump(exclude_none=True, include=names)
     if wanted["dtype"] == "auto":
         del wanted["dtype"]
-    return Workload(**wanted)
+    return Workload(**wanted, kv_cache_dtype=engine.kv_cache_dtype)
 
 
 def fit_option(
@@ -106,7 +108,7 @@ def fit_option(
 ) -> Option:
     """Return how `shape` fits on `tensor_parallel` of `device`, by default on as many as
     suggested."""
-    own = work if device.is_gpu else _on_cpu(work)
+    own = replace(work if device.is_gpu else _on_cpu(work), capability=device.capability)
     suggested = suggest_tensor_parallel(shape, device.memory_bytes, own) if device.is_gpu else 1
     try:
         size = tensor_parallel or suggested or 1
@@ -161,6 +163,7 @@ def _option_json(option: Option) -> dict[str, Any]:
             "weightBytes": fit.weight_bytes,
             "reserveBytes": fit.reserve_bytes,
             "kvBytes": max(0, fit.kv_bytes),
+            "kvCacheDtype": fit.kv_dtype,
             "kvBytesPerToken": fit.kv_bytes_per_token,
             "kvTokens": fit.kv_tokens,
             "maxModelLen": fit.max_model_len,

@@ -1,4 +1,4 @@
-"""Memory of known GPUs."""
+"""Memory and compute capability of known GPUs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,25 @@ GPUS: dict[str, int] = {
 }
 """Bytes that each reports as its whole memory (`nvidia-smi`, memory.total)."""
 
+_CAPABILITIES: dict[str, tuple[int, int]] = {
+    "b200": (10, 0),
+    "h200": (9, 0),
+    "gh200": (9, 0),
+    "h100-nvl": (9, 0),
+    "h100": (9, 0),
+    "a100-80": (8, 0),
+    "a100-40": (8, 0),
+    "rtx-pro-6000": (12, 0),
+    "rtx-a6000": (8, 6),
+    "l40s": (8, 9),
+    "rtx-5090": (12, 0),
+    "v100-32": (7, 0),
+    "rtx-4090": (8, 9),
+    "l4": (8, 9),
+    "a10g": (8, 6),
+    "t4": (7, 5),
+}
+
 _ALIASES = {"a100": "a100-80", "a10": "a10g", "4090": "rtx-4090", "5090": "rtx-5090"}
 
 
@@ -38,10 +57,19 @@ def gpu_memory(name: str) -> int:
 
     Raises UnknownGPUError.
     """
+    return GPUS[_known(name)]
+
+
+def gpu_capability(name: str) -> tuple[int, int]:
+    """Compute capability of the GPU called `name`. Raises UnknownGPUError."""
+    return _CAPABILITIES[_known(name)]
+
+
+def _known(name: str) -> str:
     key = name.strip().lower().replace(" ", "-").replace("_", "-")
     key = _ALIASES.get(key, key)
     if key not in GPUS:
         close = get_close_matches(key, GPUS, n=1)
         remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(GPUS)}"
         raise UnknownGPUError(f"GPU {name!r} is not known: {remedy}")
-    return GPUS[key]
+    return key

@@ -10,6 +10,7 @@ from kvasir.models.fit.devices import Device
 from kvasir.models.fit.estimate import Fit, Workload
 from kvasir.models.fit.fit_plan import Option, fit_option, overrides_of, workload
 from kvasir.models.hf_config import ConfigError, parse_shape
+from kvasir.models.kv_cache_dtype import FP8_KV
 from kvasir.models.model_shape import ModelShape
 from kvasir.quantity import format_bytes
 from kvasir.resource.llmdeployment import Spec
@@ -39,6 +40,8 @@ class FitResult:
     """Bytes of the weights of one whole replica, over all of its GPUs."""
     kv_tokens: int | None = None
     """Tokens that one replica's KV cache holds."""
+    kv_dtype: str | None = None
+    """Type of its keys and values."""
     suggested_tensor: int | None = None
     """The fewest GPUs for one replica; None when no number is enough, or none is needed."""
 
@@ -48,15 +51,16 @@ def fits(
     model: CheckpointFacts,
     gpu_memory_bytes: int | None,
     gpus_per_node: int | None = None,
+    capability: tuple[int, int] | None = None,
 ) -> FitResult:
-    """Return whether one replica of `spec` fits on GPUs of `gpu_memory_bytes` each, on a node that
-    has `gpus_per_node` of them; None = not known. With parallelism.tensor auto the answer is for
-    `suggested_tensor` GPUs."""
+    """Return whether one replica of `spec` fits on GPUs of `gpu_memory_bytes` each and of compute
+    capability `capability`, on a node that has `gpus_per_node` of them; None = not known. With
+    parallelism.tensor auto the answer is for `suggested_tensor` GPUs."""
     try:
         shape = parse_shape(overrides_of(spec).apply(model.config))
     except ConfigError as error:
         return FitResult(None, f"The model's size cannot be told from its config.json: {error}.")
-    work = replace(workload(spec.engine.config), checkpoint_bytes=model.weight_bytes)
+    work = replace(workload(spec.engine), checkpoint_bytes=model.weight_bytes)
     tensor: int | str = spec.parallelism.tensor
     wanted = tensor if isinstance(tensor, int) else None
     if not spec.resources.limits.gpus and wanted is not None:
@@ -67,7 +71,7 @@ def fits(
             "The memory of the cluster's GPUs is not known: let the operator read node labels"
             " (nvidia.com/gpu.memory) or give it a resource profile.",
         )
-    device = Device("GPU", gpu_memory_bytes)
+    device = Device("GPU", gpu_memory_bytes, capability=capability)
     return _judge(fit_option(shape, device, work, wanted), wanted, gpus_per_node)
 
 
@@ -76,8 +80,8 @@ def _on_cpu(shape: ModelShape, work: Workload, tensor: int) -> FitResult:
     if option.fit is None:
         return FitResult(False, f"Does not fit: {option.problem}.")
     weights = option.fit.weight_bytes * tensor
-    message = f"Weights of {format_bytes(weights)} and a KV cache of {option.fit.kv_tokens} tokens."
-    return FitResult(True, message, weights, option.fit.kv_tokens)
+    message = f"Weights of {format_bytes(weights)} and {_cache(option.fit)}."
+    return FitResult(True, message, weights, option.fit.kv_tokens, option.fit.kv_dtype)
 
 
 def _judge(option: Option, wanted: int | None, gpus_per_node: int | None) -> FitResult:
@@ -98,9 +102,15 @@ def _judge(option: Option, wanted: int | None, gpus_per_node: int | None) -> Fit
     size = f"weights of {format_bytes(weights)}"
     if problem is not None:
         message = f"Does not fit on {gpus} ({size}): {problem}."
-        return FitResult(False, message, weights, 0, suggested)
-    message = f"Fits on {gpus}: {size}, a KV cache of {fit.kv_tokens} tokens, {_room(option, fit)}."
-    return FitResult(True, message, weights, fit.kv_tokens, suggested)
+        return FitResult(False, message, weights, 0, fit.kv_dtype, suggested)
+    message = f"Fits on {gpus}: {size}, {_cache(fit)}, {_room(option, fit)}."
+    return FitResult(True, message, weights, fit.kv_tokens, fit.kv_dtype, suggested)
+
+
+def _cache(fit: Fit) -> str:
+    """Return what the KV cache holds, in words."""
+    dtype = " in fp8" if fit.kv_dtype == FP8_KV else ""
+    return f"a KV cache of {fit.kv_tokens} tokens{dtype}"
 
 
 def _room(option: Option, fit: Fit) -> str:

@@ -144,4 +144,5 @@ class ApiRoutes:
             "revision": self._state.settings.revision,
             "dtype": info.dtype,
             "quantization": info.quantization,
+            "kv_cache_dtype": info.kv_cache_dtype,
         }

@@ -40,6 +40,7 @@ async def test_the_card_says_what_a_stream_may_move_to(start_real):
     async with start_real() as server:
         card = (await server.openai().models.list()).data[0].to_dict()
         assert (card["dtype"], card["quantization"], card["revision"]) == ("float32", None, None)
+        assert card["kv_cache_dtype"] == "float32"
     async with start_real(dtype="float16") as server:
         assert (await server.openai().models.list()).data[0].to_dict()["dtype"] == "float16"
 

@@ -82,6 +82,22 @@ def test_the_format_of_the_weights_is_told(config: str, tmp_path: Path) -> None:
     assert weights("-f", file, "--config", config, "--gpu", "h100") == weights(*asked)
 
 
+def test_a_kv_cache_in_fp8(config: str, tmp_path: Path) -> None:
+    asked = ("--model", config, "--gpu", "h100", "--kv-cache-dtype", "fp8")
+    (option,) = plan_json(*asked)[0]["options"]
+    (plain,) = plan_json(*asked[:4])[0]["options"]
+    assert (plain["kvCacheDtype"], option["kvCacheDtype"]) == ("bfloat16", "fp8")
+    assert option["kvBytesPerToken"] * 2 == plain["kvBytesPerToken"]
+    header, row = plan(*asked).stdout.splitlines()[1:3]
+    assert "KV type" in header
+    assert " fp8 " in row
+    file = deployment(tmp_path, "hf://a/b", "  engine: {kvCacheDtype: fp8}\n")
+    (stated,) = plan_json("-f", file, "--config", config, "--gpu", "h100")[0]["options"]
+    assert stated == option
+    refused = plan("--model", config, "--kv-cache-dtype", "int8")
+    assert refused.exit_code == 2
+
+
 def test_what_does_not_fit_ends_with_1_and_the_remedy(config: str) -> None:
     result = plan("--model", config, "--gpu", "t4", "--tensor-parallel-size", "1")
     assert result.exit_code == 1
@@ -162,6 +178,7 @@ def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> No
         (["--model", "x://y"], "scheme 'x' is not one of"),
         (["--model", "m", "--hf-overrides", "["], "--hf-overrides takes a JSON object"),
         (["-f", "a", "--hf-overrides", "{}"], "with -f the file says how the model is run"),
+        (["-f", "a", "--kv-cache-dtype", "fp8"], "with -f the file says how the model is run"),
         (["-f", "a", "--quantization", "fp8"], "with -f the file says how the model is run"),
         (["--model", "m", "--gpu", "h10"], "GPU 'h10' is not known: did you mean h100?"),
         (["--model", "m", "--gpu-memory", "big"], "--gpu-memory: 'big' is not an amount"),
@@ -181,7 +198,7 @@ def test_no_gpu_to_plan_for(config: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert result.exit_code == 2
     assert "this machine has no GPU; say for which to plan with --gpu NAME" in result.stderr
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559'\n")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559, 9.0'\n")
     tool.chmod(0o755)
     (found,) = plan_json("-f", str(tmp_path / "it.yaml"))
     assert found["options"][0]["device"] == "NVIDIA H100 80GB HBM3"

@@ -47,6 +47,7 @@ def test_every_field_has_its_flag() -> None:
             },
             engine={
                 "args": ["--no-overlap", "--tokenizer", "x y"],
+                "kvCacheDtype": "fp8",
                 "config": {
                     "maxModelLen": 10,
                     "dtype": "bfloat16",
@@ -73,6 +74,8 @@ def test_every_field_has_its_flag() -> None:
         *("python", "-m", "kvasir", "serve", "hf://a/b", "--host", "::", "--port", "1"),
         *("--served-model-name", "m", "n", "o", "--revision", "r1", "--quantization", "fp8"),
         *(
+            "--kv-cache-dtype",
+            "fp8",
             "--trust-remote-code",
             "--tensor-parallel-size",
             "2",

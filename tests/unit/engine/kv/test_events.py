@@ -22,7 +22,8 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 
 BLOCK = 4
-GROUPS = (KVGroupSpec((0,), BLOCK), KVGroupSpec((1,), BLOCK, window=8))
+GROUPS = (KVGroupSpec((0,), BLOCK, dtype="fp8"), KVGroupSpec((1,), BLOCK, window=8, dtype="fp8"))
+"""What vLLM's readers do not know stands behind what they do."""
 
 
 class VllmEvent(msgspec.Struct, array_like=True, omit_defaults=True, gc=False, tag=True):
@@ -124,6 +125,17 @@ def test_a_chain_is_one_event_and_a_salted_one_keeps_its_root() -> None:
     assert (len(plain.block_hashes), plain.parent_block_hash) == (3, None)
     assert salted.parent_block_hash == root_hash(cache_salt="tenant")
     assert recorder.drain_events() == []
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("fp8", "fp8"), ("", None)])
+def test_events_say_what_keys_and_values_are_stored_in(dtype: str, told: str | None) -> None:
+    group = KVGroupSpec((0,), BLOCK, dtype=dtype)
+    recorder = EventRecorder()
+    commit(KVManager([group], [9], listeners=recorder.listeners([group])), list(range(BLOCK)))
+    batch = kv_events.EventBatch(1.0, recorder.drain_events())
+    [event] = kv_events.decode_batch(kv_events.encode_batch(batch)).events
+    assert isinstance(event, kv_events.BlockStored)
+    assert event.kv_cache_dtype == told
 
 
 def test_a_seed_changes_the_hashes_and_nothing_else() -> None:

@@ -30,6 +30,14 @@ def test_gemm_time_between_below_and_beyond_the_points(h200):
     assert h200.gemm_ms(16384) == pytest.approx(2 * h200.gemm_ms(8192))
 
 
+def test_keys_and_values_of_a_byte_take_half(h200):
+    halved = h200.with_fp8_cache()
+    assert halved.num_kv_blocks == 2 * h200.num_kv_blocks
+    read = [each.step_ms(1, 100_000, 0.0) - each.step_ms(1, 0, 0.0) for each in (h200, halved)]
+    assert read[0] == pytest.approx(2 * read[1])
+    assert halved.gemm_ms(8) == h200.gemm_ms(8)
+
+
 def test_each_term_adds_to_the_step():
     profile = SpeedProfile(
         name="sum",

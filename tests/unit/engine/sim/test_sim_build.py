@@ -113,6 +113,15 @@ def test_the_quantisation_is_what_the_user_asks_for(model_dir):
         build_sim_runner(settings(model_dir, quantization="gptq"), model_dir)
 
 
+@pytest.mark.parametrize("asked", ["fp8", "fp8_e4m3"])
+def test_a_cache_in_fp8_has_twice_the_blocks(model_dir, asked):
+    plain = build_sim_runner(settings(model_dir), model_dir)
+    cache = CacheSettings(kv_cache_dtype=asked)
+    halved = build_sim_runner(settings(model_dir, cache=cache), model_dir)
+    assert halved.num_blocks == [2 * blocks for blocks in plain.num_blocks]
+    assert [made.groups[0].dtype for made in (plain, halved)] == ["float32", "fp8"]
+
+
 def test_a_context_beyond_the_pool_is_lowered_or_refused(model_dir):
     cache = CacheSettings(num_blocks=11)
     assert build_sim_runner(settings(model_dir, cache=cache), model_dir).max_model_len == 160

@@ -12,6 +12,7 @@ GIB = 1 << 30
 
 def node(gpus: int, **labels: Any) -> dict[str, Any]:
     names = {"product": "nvidia.com/gpu.product", "memory": "nvidia.com/gpu.memory"}
+    names |= {part: f"nvidia.com/gpu.compute.{part}" for part in ("major", "minor")}
     own = {names.get(key, key): str(value) for key, value in labels.items()}
     return {"metadata": {"labels": own}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}
 
@@ -28,6 +29,15 @@ def node(gpus: int, **labels: Any) -> dict[str, Any]:
         ({}, None, {"default": 9}, Hardware(9, None)),
         ({"nvidia.com/gpu.product": "A"}, None, {"A": 5, "default": 9}, Hardware(5, None)),
         ({}, None, {}, Hardware(None, None)),
+        ({}, [node(1, major=9, minor=0)], {}, Hardware(None, 1, (9, 0))),
+        (
+            {},
+            [node(1, major=9, minor=0), node(1, major=8, minor=6)],
+            {},
+            Hardware(None, 1, (8, 6)),
+        ),
+        ({}, [node(1, major=9, minor=0), node(1)], {}, Hardware(None, 1)),
+        ({}, [node(1, major="x", minor=0)], {}, Hardware(None, 1)),
     ],
 )
 def test_the_smallest_gpu_that_a_pod_may_get(

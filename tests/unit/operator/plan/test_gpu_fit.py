@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvasir_operator.objects import format_time
+from kvasir_operator.plan.gpu_fit import FITTED
 from kvasir_operator.plan.observed import Hardware
 
 SMALL = {
@@ -67,6 +68,36 @@ def test_other_nodes_are_no_reason_to_restart_engines(known: Any, make: Any) -> 
     assert gpus(make, changed) == "1"
 
 
+def test_a_kv_cache_in_fp8_needs_fewer_gpus(known: Any, make: Any) -> None:
+    tight = {"engine": {"config": {"maxModelLen": 8192, "kvCacheMemoryBytes": "1Gi"}}}
+    spec = make.merged(AUTO, tight)
+    hardware = Hardware(24 << 30, 8, (8, 9))
+    plain = known(spec).see(hardware=hardware).plan().status["fit"]
+    asked = make.merged(spec, {"engine": {"kvCacheDtype": "fp8"}})
+    one = known(asked).see(hardware=hardware)
+    made = one.plan()
+    halved = made.status["fit"]
+    assert (plain["kvCacheDtype"], halved["kvCacheDtype"]) == ("bfloat16", "fp8")
+    assert halved["kvTokens"] == pytest.approx(2 * plain["kvTokens"], rel=0.01)
+    assert "tokens in fp8" in make.condition(made, "Fits")[2]
+    args = make.manifest(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[args.index("--kv-cache-dtype") + 1] == "fp8"
+    refused = one.see(hardware=Hardware(24 << 30, 8, (8, 0))).plan()
+    assert make.condition(refused, "Fits")[:2] == ("False", "DoesNotFit")
+
+
+@pytest.mark.parametrize(
+    "format_", [{"model": {"quantization": "fp8"}}, {"engine": {"kvCacheDtype": "fp8"}}]
+)
+def test_another_format_chooses_anew(known: Any, make: Any, format_: dict[str, Any]) -> None:
+    one = known(make.merged(AUTO, {"engine": {"config": {"maxModelLen": 8192}}}))
+    one = one.see(hardware=Hardware(12 << 30, 8, (9, 0)))
+    one.step()
+    before = make.manifest(one.plan(), "Deployment")["metadata"]["annotations"][FITTED]
+    after = make.manifest(one.edit(format_).plan(), "Deployment")["metadata"]["annotations"]
+    assert after[FITTED] != before
+
+
 def test_what_does_not_fit_is_not_started(known: Any, make: Any) -> None:
     spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
     made = known(spec).see(hardware=Hardware(12 << 30, 8)).plan()
@@ -111,7 +142,7 @@ def test_kernels_outlive_pods_on_the_cache_volume(known: Any, make: Any) -> None
 def test_the_status_tells_what_is_known_of_the_fit(known: Any, make: Any) -> None:
     made = known(AUTO).see(hardware=Hardware(80 << 30, 8)).plan()
     assert made.status["fit"]["kvTokens"] > 8192
-    assert set(made.status["fit"]) == {"tensor", "weightsGiB", "kvTokens"}
+    assert set(made.status["fit"]) == {"tensor", "weightsGiB", "kvTokens", "kvCacheDtype"}
     spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
     unknown = known(spec).plan().status["fit"]
     assert unknown == {"tensor": 1}

@@ -209,11 +209,13 @@ async def test_a_replica_without_a_card_serves(
 async def test_a_card_says_what_a_replica_computes(
     start_replica, start_router, model_entry
 ) -> None:
-    card = {"root": "a/b", "revision": "abc", "dtype": "bfloat16", "quantization": "fp8"}
+    computes = {"dtype": "bfloat16", "quantization": "awq", "kv_cache_dtype": "fp8"}
+    card = {"root": "a/b", "revision": "abc", **computes}
     told = await start_replica(card=card)
     silent = await start_replica()
     router = await start_router([model_entry("m", told, silent)])
-    assert router.replica("m", "r0").serves == ModelIdentity("a/b", "abc", "bfloat16", "fp8")
+    identity = ModelIdentity("a/b", "abc", "bfloat16", "awq", "fp8")
+    assert router.replica("m", "r0").serves == identity
     assert router.replica("m", "r1").serves == ModelIdentity()
 
 

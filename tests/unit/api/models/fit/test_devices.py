@@ -25,13 +25,14 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_name_takes_its_memory_from_the_table() -> None:
-    assert named_gpu("L40S", None) == Device("l40s", GPUS["l40s"])
+    assert named_gpu("L40S", None) == Device("l40s", GPUS["l40s"], capability=(8, 9))
     assert named_gpu(None, None) is None
     assert {device.name for device in known_gpus()} == set(GPUS)
 
 
 def test_memory_may_be_given_with_or_without_a_name() -> None:
     assert named_gpu("mine", "24Gi") == Device("mine", 24 << 30)
+    assert named_gpu("h100", "24Gi") == Device("h100", 24 << 30, capability=(9, 0))
     assert named_gpu(None, "24Gi") == Device("24Gi", 24 << 30)
 
 
@@ -47,11 +48,19 @@ def test_what_is_not_known_names_its_option(
 
 
 def test_the_first_gpu_of_the_machine(smi) -> None:
-    smi("echo 'NVIDIA X, with a comma, 81559'; echo 'NVIDIA Y, 100'")
-    assert local_gpu() == Device("NVIDIA X, with a comma", 81559 << 20)
+    smi("echo 'NVIDIA X, with a comma, 81559, 9.0'; echo 'NVIDIA Y, 100, 8.0'")
+    assert local_gpu() == Device("NVIDIA X, with a comma", 81559 << 20, capability=(9, 0))
 
 
-@pytest.mark.parametrize("script", ["exit 9", "true", "echo 'NVIDIA X, [N/A]'", "echo nothing"])
+def test_a_gpu_that_does_not_say_its_capability(smi) -> None:
+    smi("echo 'NVIDIA X, 81559, [N/A]'")
+    assert local_gpu() == Device("NVIDIA X", 81559 << 20)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 9", "true", "echo 'NVIDIA X, [N/A], 9.0'", "echo nothing"],
+)
 def test_a_machine_without_a_gpu_says_so(smi, script: str) -> None:
     smi(script)
     with pytest.raises(DeviceError, match=r"this machine has no GPU; .* --gpu NAME"):

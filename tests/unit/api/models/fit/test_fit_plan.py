@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kvasir.models.fit.devices import Device
 from kvasir.models.fit.estimate import Workload
 from kvasir.models.fit.fit_plan import CPU_KV_BYTES, Option, plan_deployment, plan_model
 from kvasir.models.hf_config import parse_shape
+from kvasir.models.quantization import Numbers, Quantization, Scales
 from kvasir.resource import parse_documents
 
 SHAPE = parse_shape(LLAMA_8B)
@@ -57,6 +59,35 @@ def test_each_problem_names_its_remedy(
     made = option(device, size, **work)
     assert made.problem is not None
     assert re.search(problem, made.problem), made.problem
+
+
+def test_a_cache_in_fp8_takes_half_the_bytes() -> None:
+    plain, halved = (option(gpu(80), 1, kv_cache_dtype=asked).fit for asked in ("auto", "fp8"))
+    assert (plain.kv_dtype, halved.kv_dtype) == ("bfloat16", "fp8")
+    assert halved.kv_bytes_per_token * 2 == plain.kv_bytes_per_token
+    assert halved.kv_bytes == plain.kv_bytes
+    assert halved.max_concurrency == pytest.approx(2 * plain.max_concurrency, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((9, 0), "fp8"), ((8, 0), "bfloat16"), (None, "bfloat16")]
+)
+def test_kv_scales_make_the_cache_fp8_where_the_gpu_can(
+    capability: tuple[int, int] | None, dtype: str
+) -> None:
+    scaled = Quantization("fp8", Numbers.FP8, Scales.TENSOR, kv_cache=Numbers.FP8)
+    shape = replace(SHAPE, quantization=scaled)
+    device = Device("g", 80 << 30, capability=capability)
+    (made,) = plan_model("m", shape, [device], Workload()).options
+    assert made.fit is not None
+    assert made.fit.kv_dtype == dtype
+
+
+def test_a_gpu_without_float8_says_so() -> None:
+    made = option(Device("a100", 80 << 30, capability=(8, 0)), kv_cache_dtype="fp8")
+    assert (made.fit, made.suggested) == (None, None)
+    assert made.problem is not None
+    assert made.problem.endswith("this one has 8.0; take auto")
 
 
 def test_a_cpu_computes_in_float32_with_a_fixed_cache() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvasir.models.fit.gpu_table import GPUS, UnknownGPUError, gpu_memory
+from kvasir.models.fit.gpu_table import GPUS, UnknownGPUError, gpu_capability, gpu_memory
 
 
 @pytest.mark.parametrize(
@@ -10,6 +10,15 @@ from kvasir.models.fit.gpu_table import GPUS, UnknownGPUError, gpu_memory
 )
 def test_names(name: str, gib: float) -> None:
     assert gpu_memory(name) / 2**30 == pytest.approx(gib, abs=0.1)
+
+
+@pytest.mark.parametrize(("name", "capability"), [("RTX 4090", (8, 9)), ("a100", (8, 0))])
+def test_capabilities(name: str, capability: tuple[int, int]) -> None:
+    assert gpu_capability(name) == capability
+
+
+def test_every_gpu_has_a_capability() -> None:
+    assert all((7, 0) <= gpu_capability(name) <= (12, 0) for name in GPUS)
 
 
 def test_an_unknown_name() -> None:
