@@ -1,17 +1,18 @@
 """The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
 
     python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
-        [--quantization fp8] [--tensor-parallel-size 2] [--repeat 3] [--steps] [--out F.json]
+        [--quantization fp8] [--kv-cache-dtype fp8] [--max-num-seqs 512]
+        [--tensor-parallel-size 2] [--repeat 3] [--steps] [--out F.json]
 
 mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
 prompts of 4,096, one token out; ttft: one prompt of 4,096 and of 512, one token out; prefix: 256
 requests of 4,096 shared and 64 own tokens, 64 out, after one request that has the prefix cached;
-io: 256 requests of 1,000 in and out, and of 128 in, 2,048 out; sampling: mixed256 with temperature
-alone, with top_k 50 and top_p 0.9, with all three penalties, and with logprobs 5, in one run after
-the other; long: ms a token of 8 contexts of 100,000 tokens, and to the only token of a prompt of
-120,000 (with `--max-model-len 131072`). Temperature 0.6; 8,192 tokens a
-step, 256 sequences, 90 % of the memory, prefix cache on.
+io: as many requests as run at once, of 1,000 in and out, and of 128 in, 2,048 out; sampling:
+mixed256 with temperature alone, with top_k 50 and top_p 0.9, with all three penalties, and with
+logprobs 5, in one run after the other; long: ms a token of 8 contexts of 100,000 tokens, and to the
+only token of a prompt of 120,000 (with `--max-model-len 131072`). Temperature 0.6; 8,192 tokens a
+step, 256 sequences or --max-num-seqs, 90 % of the memory, prefix cache on.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
 class Engine:
     """A core in this process that is given batches of requests."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, max_num_seqs: int) -> None:
         self._core = core
+        self.max_num_seqs = max_num_seqs
         self._next = 0
         self.steps = 0
         self.start_parts = core.built_runner.timings
@@ -154,10 +156,11 @@ def big1000(engine: Engine) -> dict[str, Any]:
 
 
 def io(engine: Engine) -> Figures:
-    """Output tokens a second of 256 equal requests."""
-    long_in = _rate(engine, prompts(256, 1000, 1000, 7), [1000] * 256)
+    """Output tokens a second of as many equal requests as run at once."""
+    count = engine.max_num_seqs
+    long_in = _rate(engine, prompts(count, 1000, 1000, 7), [1000] * count)
     engine.forget()
-    long_out = _rate(engine, prompts(256, 128, 128, 8), [2048] * 256)
+    long_out = _rate(engine, prompts(count, 128, 128, 8), [2048] * count)
     return {"io_1000_1000": long_in, "io_128_2048": long_out}
 
 
@@ -276,6 +279,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
+    parser.add_argument("--kv-cache-dtype", default="auto", choices=["auto", "fp8"])
+    parser.add_argument("--max-num-seqs", type=int, default=256)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--steps", action="store_true", help="tell where each work's time went")
@@ -286,16 +291,21 @@ def main() -> None:
         options.model,
         device=options.device,
         load_format=options.load_format,
-        max_num_seqs=256,
+        max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=8192,
         max_model_len=options.max_model_len,
         quantization=options.quantization,
+        kv_cache_dtype=options.kv_cache_dtype,
         tensor_parallel_size=options.tensor_parallel_size,
         max_queued_requests=10_000,
     )
-    weights = "bf16" if options.quantization == "auto" else "fp8 weights, bf16 KV cache"
+    formats = (options.quantization, options.kv_cache_dtype)
+    weights = "bf16"
+    if formats != ("auto", "auto"):
+        names = ["bf16" if each == "auto" else each for each in formats]
+        weights = f"{names[0]} weights, {names[1]} KV cache"
     core = build_core(settings, Path(options.model))
-    engine = Engine(core)
+    engine = Engine(core, options.max_num_seqs)
     log = StepLog(core.scheduler) if options.steps else None
     tables: dict[str, Table] = {}
     start = {

@@ -2,13 +2,15 @@
 
     python benchmarks/gpu/attention.py --out F.json
     python benchmarks/gpu/attention.py --layers 12/2/128,32/8/64 --out F.json
+    python benchmarks/gpu/attention.py --kv-cache-dtype fp8 --parts check,decode --out F.json
 
 Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random order). Decode:
 microseconds and TB/s of keys and values for batches of equal contexts, of 200 to 2,000 tokens, and
 of one long one among short ones; prefill: TFLOP/s of a causal prompt and of chunks behind a cached
 prefix by the best tuning of the Triton kernel, beside the kernel for Hopper and cuDNN's SDPA;
 shared: microseconds of decodes with a shared prefix and keys of their own. With --layers, only
-decodes of layers of so many query heads, KV heads and numbers of a head.
+decodes of layers of so many query heads, KV heads and numbers of a head. With --kv-cache-dtype fp8
+the cache is of float8, by check, decode and prefill.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.attention.base import UNSCALED, AttentionBatch, AttentionSpec, KVScales
 from kvasir_engine.attention.torch_reference import TorchAttention
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.paged_prefill import PrefillTuning
+from kvasir_engine.attention.triton.widened_pages import WidenedPages
 from kvasir_engine.attention.triton_backend import TritonAttention
+from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 from kvasir_engine.runner.split_kv_choice import needs_split_kv
 
@@ -107,8 +111,22 @@ def milliseconds(run: Callable[[], Any], repeat: int = 10) -> float:
     return float(sorted(times)[1])
 
 
-def check() -> dict[str, float]:
+def stored(cache: torch.Tensor, *, fp8: bool) -> torch.Tensor:
+    """The cache, or the same numbers rounded to float8."""
+    return cache.to(FP8) if fp8 else cache
+
+
+def kernels(spec: AttentionSpec, dtype: torch.dtype, *, fp8: bool) -> TritonAttention:
+    """The backend for such layers, or for the same over caches of float8."""
+    if not fp8:
+        return TritonAttention(DEVICE)
+    given: dict[str, Any] = {"tokens": 8192, "block_size": BLOCK, "device": DEVICE}
+    return TritonAttention(DEVICE, pages=WidenedPages([spec], dtype=dtype, **given))
+
+
+def check(*, fp8: bool) -> dict[str, float]:
     """Relative error (norms) of both backends against float64, over several kinds of layers."""
+    scales = KVScales(0.5, 2.0) if fp8 else UNSCALED
     errors = {}
     torch.manual_seed(0)
     new, lengths = [1] * 6 + [7, 130, 65], [1, 17, 600, 513, 64, 300, 7, 200, 400]
@@ -126,12 +144,14 @@ def check() -> dict[str, float]:
             spec = AttentionSpec(0, heads, kv, dim, dim**-0.5, window=window, softcap=cap)
             cache = torch.randn(2, blocks, BLOCK, kv, dim, device=DEVICE, dtype=dtype)
             q = torch.randn(sum(new), heads, dim, device=DEVICE, dtype=dtype)
+            cache = stored(cache, fp8=fp8)
+            factors = torch.tensor(scales, dtype=torch.float64).view(2, 1, 1, 1, 1)
             # On the CPU in float64: what the GPU's own libraries do is checked beside it.
             want = TorchAttention(torch.device("cpu")).attend(
-                spec, q.double().cpu(), cache.double().cpu(), on_cpu
+                spec, q.double().cpu(), cache.double().cpu() * factors, on_cpu
             )
-            for backend in (TritonAttention(DEVICE), TorchAttention(DEVICE)):
-                got = backend.attend(spec, q, cache, batch).double().cpu()
+            for backend in (kernels(spec, dtype, fp8=fp8), TorchAttention(DEVICE)):
+                got = backend.attend(spec, q, cache, batch, scales=scales).double().cpu()
                 name = f"{heads}/{kv}x{dim} window={window} cap={cap} {dtype}"
                 name = f"{type(backend).__name__} {name}"
                 errors[name] = ((got - want).norm() / want.norm()).item()
@@ -150,18 +170,23 @@ def _attend_all(
 
 
 def decode_figures(
-    spec: AttentionSpec, decodes: dict[str, list[int]], tunings: list[DecodeTuning]
+    spec: AttentionSpec,
+    decodes: dict[str, list[int]],
+    tunings: list[DecodeTuning],
+    *,
+    fp8: bool = False,
 ) -> dict[str, Any]:
     """Time of each batch, and the best ways to launch it."""
     found = {}
-    backend = TritonAttention(DEVICE)
+    backend = kernels(spec, torch.bfloat16, fp8=fp8)
     kv_heads, dim = spec.num_kv_heads, spec.head_dim
     for name, contexts in decodes.items():
         entries, keys = len(contexts), sum(contexts)
         batch, blocks = make_batch([1] * entries, contexts, entries)
         layers = max(2, min(8, (300 << 20) // (keys * kv_heads * dim * 4) + 1))
+        shape = 2, blocks, BLOCK, kv_heads, dim
         caches = [
-            torch.randn(2, blocks, BLOCK, kv_heads, dim, device=DEVICE, dtype=torch.bfloat16)
+            stored(torch.randn(shape, device=DEVICE, dtype=torch.bfloat16), fp8=fp8)
             for _ in range(layers)
         ]
         q = torch.randn(entries, spec.num_heads, dim, device=DEVICE, dtype=torch.bfloat16)
@@ -176,7 +201,7 @@ def decode_figures(
                 print("decode", tuning, repr(error)[:120], flush=True)
                 continue
             results.append((ms, str(tuning or "as chosen")))
-        chosen, size = results[0][0], keys * kv_heads * dim * 2 * 2
+        chosen, size = results[0][0], keys * kv_heads * dim * 2 * caches[0].itemsize
         ranked = [f"{ms * 1e3:.1f} {each}" for ms, each in sorted(results)]
         found[name] = {
             "us": round(chosen * 1e3, 1),
@@ -193,27 +218,26 @@ def tunings_to_try(*, widely: bool) -> list[DecodeTuning]:
     parts: tuple[int, ...] = (1, 2, 4, 6, 8)
     if widely:
         tiles += [(64, 4, 3), (64, 2, 4), (64, 2, 2), (64, 1, 4), (32, 2, 4), (32, 4, 2)]
-        tiles += [(128, 4, 4), (16, 1, 8)]
+        tiles += [(128, 4, 4), (16, 1, 8), (32, 2, 2), (32, 2, 3), (64, 4, 4), (128, 2, 2)]
         parts = (1, 2, 3, 4, 6, 8)
     return [DecodeTuning(*tile, each) for tile in tiles for each in parts]
 
 
-def other_layers(named: str) -> dict[str, Any]:
+def other_layers(named: str, decodes: dict[str, list[int]], *, fp8: bool) -> dict[str, Any]:
     """Times of decodes of other layers: `named` as 12/2/128,32/8/64."""
     found = {}
-    decodes = {name: DECODES[name] for name in ("8x1024", "64x1024", "64x200-2000", "256x1024")}
     for each in named.split(","):
         heads, kv_heads, dim = map(int, each.split("/"))
         print(each, flush=True)
         spec = AttentionSpec(0, heads, kv_heads, dim, dim**-0.5)
-        found[each] = decode_figures(spec, decodes, tunings_to_try(widely=True))
+        found[each] = decode_figures(spec, decodes, tunings_to_try(widely=True), fp8=fp8)
     return found
 
 
-def prefill_figures(quick: bool) -> dict[str, Any]:
+def prefill_figures(*, quick: bool, fp8: bool) -> dict[str, Any]:
     """Best tuning and rate of each kind of prompt."""
     found = {}
-    backend, by_hopper = TritonAttention(DEVICE), TritonAttention(DEVICE)
+    backend, by_hopper = (kernels(SPEC, torch.bfloat16, fp8=fp8) for _ in range(2))
     backend.by_hopper = False
     tunings = [
         PrefillTuning(rows, keys, warps, stages)
@@ -224,7 +248,8 @@ def prefill_figures(quick: bool) -> dict[str, Any]:
     ]
     for entries, new, length in PREFILLS:
         batch, blocks = make_batch([new] * entries, [length] * entries, 0)
-        cache = torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        shape = 2, blocks, BLOCK, KV_HEADS, DIM
+        cache = stored(torch.randn(shape, device=DEVICE, dtype=torch.bfloat16), fp8=fp8)
         q = torch.randn(entries * new, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
         results = []
         for tuning in [PrefillTuning()] if quick else tunings:
@@ -301,20 +326,26 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the present tuning only")
     parser.add_argument("--parts", default="check,decode,prefill,shared")
     parser.add_argument("--layers", default="", help="heads/KV heads/numbers, separated by commas")
+    parser.add_argument(
+        "--decodes", default="8x1024,64x1024,64x200-2000,256x1024", help="batches with --layers"
+    )
+    parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     options = parser.parse_args()
     parts = [] if options.layers else options.parts.split(",")
+    fp8 = options.kv_cache_dtype == "fp8"
     figures: dict[str, Any] = {"device": torch.cuda.get_device_name()}
     if options.layers:
-        figures["layers"] = other_layers(options.layers)
+        decodes = {name: DECODES[name] for name in options.decodes.split(",")}
+        figures["layers"] = other_layers(options.layers, decodes, fp8=fp8)
     if "check" in parts:
-        figures["errors"] = check()
+        figures["errors"] = check(fp8=fp8)
         for name, error in figures["errors"].items():
             print("error", f"{error:.1e}", name, flush=True)
     if "prefill" in parts:
-        figures["prefill"] = prefill_figures(options.quick)
+        figures["prefill"] = prefill_figures(quick=options.quick, fp8=fp8)
     if "decode" in parts:
         tunings = [] if options.quick else tunings_to_try(widely=False)
-        figures["decode"] = decode_figures(SPEC, DECODES, tunings)
+        figures["decode"] = decode_figures(SPEC, DECODES, tunings, fp8=fp8)
     if "shared" in parts:
         figures["shared"] = shared_figures()
     if options.out:

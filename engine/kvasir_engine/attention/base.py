@@ -6,10 +6,10 @@ the step's `ForwardContext`, so that models stay pure functions of tokens and po
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -36,6 +36,16 @@ class AttentionSpec:
     def cache(self) -> KVCacheSpec:
         """Layout of the layer's cache."""
         return KVCacheSpec(self.num_kv_heads, self.head_dim, self.window)
+
+
+class KVScales(NamedTuple):
+    """What the numbers of a layer's cache are multiplied by; a cache of the model's type has 1."""
+
+    key: float = 1.0
+    value: float = 1.0
+
+
+UNSCALED = KVScales()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,8 @@ class AttentionBatch:
     """Prefixes that decodes may attend to together; a backend may pass them over."""
     tiles: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
     """A backend's tiles of the prefills, by a tile's tokens: made once for all layers."""
+    portions: list[AttentionBatch] | None = field(default=None, init=False)
+    """A backend's prefills in portions, made once for all layers."""
     split_kv: bool = False
     """True when some decodes' contexts are much longer than others'."""
     kv_splits: dict[object, KVSplits] = field(default_factory=dict, init=False)
@@ -125,10 +137,15 @@ class AttentionBackend(Protocol):
     """Decodes only launch kernels, sized by the batch's `max_seq_len` at most."""
 
     def write_new_kv(
-        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+        self,
+        cache: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        slots: torch.Tensor,
+        scales: KVScales = UNSCALED,
     ) -> None:
         """Store k, v [tokens, kv_heads, head_dim] at `slots` of cache
-        [2, blocks, block_size, kv_heads, head_dim]."""
+        [2, blocks, block_size, kv_heads, head_dim], divided by `scales` where it is of float8."""
         ...
 
     def attend(
@@ -138,9 +155,10 @@ class AttentionBackend(Protocol):
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
+        scales: KVScales = UNSCALED,
     ) -> torch.Tensor:
         """Return attention of q [tokens, heads, head_dim] over the cached keys, in the same shape,
-        in `out` where it is given."""
+        in `out` where it is given. The numbers of a float8 cache are multiplied by `scales`."""
         ...
 
 
@@ -156,6 +174,12 @@ class ForwardContext:
     """One view a KV group."""
     group_of_layer: list[int]
     queries: QueryBuffer | None = None
+    kv_scales: Sequence[KVScales] = ()
+    """One a layer; empty where the caches are of the model's type."""
+
+    def scales_of(self, spec: AttentionSpec) -> KVScales:
+        """Return the scales of the layer's cache."""
+        return self.kv_scales[spec.layer] if self.kv_scales else UNSCALED
 
     def batch_of(self, spec: AttentionSpec) -> AttentionBatch:
         """Return the view of the layer's KV group."""
@@ -182,15 +206,17 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; returns the shape of q.
     """
     context = current_context()
-    slots = context.batch_of(spec).slot_mapping
-    context.backends[spec.layer].write_new_kv(context.caches[spec.layer], k, v, slots)
+    slots, scales = context.batch_of(spec).slot_mapping, context.scales_of(spec)
+    context.backends[spec.layer].write_new_kv(context.caches[spec.layer], k, v, slots, scales)
     return attend_cached(spec, q)
 
 
 def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
     """Attend when the new keys and values are in the cache already; returns the shape of q."""
     context, layer = current_context(), spec.layer
-    return context.backends[layer].attend(spec, q, context.caches[layer], context.batch_of(spec))
+    return context.backends[layer].attend(
+        spec, q, context.caches[layer], context.batch_of(spec), scales=context.scales_of(spec)
+    )
 
 
 def current_context() -> ForwardContext:

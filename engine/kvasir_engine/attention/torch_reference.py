@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.attention.base import UNSCALED, AttentionBatch, AttentionSpec, KVScales
 from kvasir_engine.device.upload import upload
+from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX
 
 MAX_SCORE_BYTES = 64 * 2**20
 """Largest score matrix (heads x queries x keys, fp32) of one prefill chunk."""
@@ -60,12 +61,22 @@ class TorchAttention:
         self._groups: tuple[AttentionBatch, list[_DecodeGroup]] | None = None
 
     def write_new_kv(
-        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+        self,
+        cache: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        slots: torch.Tensor,
+        scales: KVScales = UNSCALED,
     ) -> None:
         """AttentionBackend.write_new_kv."""
         flat = cache.flatten(1, 2)
-        flat[0].index_copy_(0, slots, k)
-        flat[1].index_copy_(0, slots, v)
+        for part, new, scale in zip(flat, (k, v), scales, strict=True):
+            if cache.dtype == FP8:
+                quantized = (new.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(FP8)
+                # torch copies float8 by index on some devices alone.
+                part.view(torch.uint8).index_copy_(0, slots, quantized.view(torch.uint8))
+            else:
+                part.index_copy_(0, slots, new)
 
     def attend(
         self,
@@ -74,25 +85,29 @@ class TorchAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
+        scales: KVScales = UNSCALED,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         if out is None:
             out = torch.empty_like(q)
-        for group in self._decode_groups(spec, cache, batch):
-            _decode(spec, q, cache, group, out)
+        for group in self._decode_groups(spec, q.dtype, cache, batch):
+            _decode(spec, q, cache, group, out, scales)
         starts = accumulate(batch.query_lens_cpu, initial=0)
         for entry, (start, length) in enumerate(zip(starts, batch.query_lens_cpu, strict=False)):
             if entry >= batch.num_decodes:
-                _prefill(spec, q, cache, batch, entry, start, length, out)
+                _prefill(spec, q, cache, batch, entry, start, length, out, scales)
         return out
 
     def _decode_groups(
-        self, spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch
+        self, spec: AttentionSpec, dtype: torch.dtype, cache: torch.Tensor, batch: AttentionBatch
     ) -> list[_DecodeGroup]:
         # The batch is kept alive here, so that no other can have its identity.
         if self._groups is None or self._groups[0] is not batch:
             groups = similar_lengths(spec, cache, batch, self.limits)
-            self._groups = batch, [_decode_group(spec, cache, batch, rows) for rows in groups]
+            self._groups = (
+                batch,
+                [_decode_group(spec, dtype, cache, batch, rows) for rows in groups],
+            )
         return self._groups[1]
 
 
@@ -134,7 +149,11 @@ def _num_blocks(seq_len: int, queries: int, window: int | None, block: int) -> i
 
 
 def _decode_group(
-    spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch, rows: list[int]
+    spec: AttentionSpec,
+    dtype: torch.dtype,
+    cache: torch.Tensor,
+    batch: AttentionBatch,
+    rows: list[int],
 ) -> _DecodeGroup:
     block = cache.shape[2]
     longest = max(batch.seq_lens_cpu[e] for e in rows)
@@ -143,7 +162,7 @@ def _decode_group(
     first = _first_position(seq_lens, 1, spec.window, block)
     count = _num_blocks(longest, 1, spec.window, block)
     positions = first[:, None] + torch.arange(count * block, device=cache.device)
-    mask = _mask(positions, seq_lens[:, None] - 1, spec.window, cache.dtype)
+    mask = _mask(positions, seq_lens[:, None] - 1, spec.window, dtype)
     blocks = _blocks(batch.block_table[entries], first, count, block)
     return _DecodeGroup(entries, blocks, mask[:, None, None])
 
@@ -154,9 +173,10 @@ def _decode(
     cache: torch.Tensor,
     group: _DecodeGroup,
     out: torch.Tensor,
+    scales: KVScales,
 ) -> None:
     rows = len(group.entries)
-    keys, values = _gather(cache, group.blocks, rows)
+    keys, values = _gather(cache, group.blocks, rows, q.dtype, scales)
     # The queries that share a KV head stand where SDPA expects a head's sequence of queries.
     grouped = q[group.entries].view(rows, spec.num_kv_heads, -1, spec.head_dim)
     mixed = _softmax_mix(spec, grouped, keys.transpose(1, 2), values.transpose(1, 2), group.mask)
@@ -172,6 +192,7 @@ def _prefill(
     start: int,
     length: int,
     out: torch.Tensor,
+    scales: KVScales,
 ) -> None:
     """Attend `length` queries from q[start], a chunk at a time, each to the keys it may see."""
     block = cache.shape[2]
@@ -185,7 +206,8 @@ def _prefill(
         seq_len = batch.seq_lens[entry : entry + 1] - after
         first = _first_position(seq_len, n, spec.window, block)
         count = _num_blocks(longest - after, n, spec.window, block)
-        keys, values = _gather(cache, _blocks(table, first, count, block), 1)
+        blocks = _blocks(table, first, count, block)
+        keys, values = _gather(cache, blocks, 1, q.dtype, scales)
         positions = first + torch.arange(count * block, device=q.device)
         last = seq_len - n + torch.arange(n, device=q.device)
         mask = _mask(positions, last[:, None], spec.window, q.dtype)
@@ -215,11 +237,18 @@ def _blocks(table: torch.Tensor, first: torch.Tensor, count: int, block: int) ->
 
 
 def _gather(
-    cache: torch.Tensor, blocks: torch.Tensor, rows: int
+    cache: torch.Tensor, blocks: torch.Tensor, rows: int, dtype: torch.dtype, scales: KVScales
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [rows, keys, kv_heads, head_dim] of physical `blocks`, equally many a row."""
     shape = (rows, -1, *cache.shape[3:])
-    keys, values = (part.index_select(0, blocks).view(shape) for part in (cache[0], cache[1]))
+    if cache.dtype != FP8:
+        keys, values = (part.index_select(0, blocks).view(shape) for part in (cache[0], cache[1]))
+        return keys, values
+    stored = cache.view(torch.uint8)
+    keys, values = (
+        (part.index_select(0, blocks).view(FP8).float() * scale).to(dtype).view(shape)
+        for part, scale in zip(stored, scales, strict=True)
+    )
     return keys, values
 
 

@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits, SharedPrefixes
+from kvasir_engine.attention.base import (
+    UNSCALED,
+    AttentionBatch,
+    AttentionSpec,
+    KVScales,
+    KVSplits,
+    SharedPrefixes,
+)
 from kvasir_engine.attention.triton.decode_tuning import (
     DecodeTuning,
     num_parts,
@@ -28,6 +35,7 @@ from kvasir_engine.attention.triton.shared_prefix import (
     shared_prefix,
 )
 from kvasir_engine.attention.triton.split_kv import make_kv_splits
+from kvasir_engine.attention.triton.widened_pages import WidenedPages
 from kvasir_engine.device.capability import supports_hopper
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.device.upload import upload
@@ -38,8 +46,16 @@ class TritonAttention:
 
     graph_safe = True
 
-    def __init__(self, device: torch.device, *, multiprocessors: int | None = None) -> None:
-        """`multiprocessors` is asked of the device when it is not given."""
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        multiprocessors: int | None = None,
+        pages: WidenedPages | None = None,
+    ) -> None:
+        """`multiprocessors` is asked of the device when it is not given; caches of float8 need
+        `pages`."""
+        self._pages = pages
         if multiprocessors is None:
             properties = torch.cuda.get_device_properties(device)
             multiprocessors = properties.multi_processor_count
@@ -55,10 +71,15 @@ class TritonAttention:
         self._hopper = _hopper_kernels() if self.by_hopper else None
 
     def write_new_kv(
-        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+        self,
+        cache: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        slots: torch.Tensor,
+        scales: KVScales = UNSCALED,
     ) -> None:
         """AttentionBackend.write_new_kv."""
-        write_kv(cache, k, v, slots)
+        write_kv(cache, k, v, slots, scales)
 
     def attend(
         self,
@@ -67,6 +88,7 @@ class TritonAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
+        scales: KVScales = UNSCALED,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         if q.stride()[1:] != (spec.head_dim, 1):
@@ -74,9 +96,15 @@ class TritonAttention:
         if out is None:
             out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if batch.num_decodes:
-            self._decode(spec, q, cache, batch, out)
-        if batch.num_decodes < len(batch.query_lens_cpu):
+            self._decode(spec, q, cache, batch, out, scales)
+        if batch.num_decodes == len(batch.query_lens_cpu):
+            return out
+        if self._pages is None:
             self._prefill(spec, q, cache, batch, out)
+            return out
+        for portion in self._pages.portions(batch):
+            widened = self._pages.fill(spec, cache, batch, portion, scales)
+            self._prefill(spec, q, widened, portion, out)
         return out
 
     def _decode(
@@ -86,10 +114,13 @@ class TritonAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor,
+        scales: KVScales,
     ) -> None:
         count = batch.num_decodes
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
-        prefixes = batch.shared if spec.window is None else None
+        # The kernels for shared prefixes read no float8.
+        apart = spec.window is not None or self._pages is not None
+        prefixes = None if apart else batch.shared
         divided = batch.split_kv and spec.window is None and prefixes is None
         tuning = self._decode_tuning(
             spec, cache, count, divided=divided, shared=prefixes is not None
@@ -110,6 +141,7 @@ class TritonAttention:
             tuning=tuning,
             shared=shared,
             splits=self._kv_splits(spec, batch, tuning) if divided else None,
+            scales=scales,
         )
 
     def _decode_tuning(

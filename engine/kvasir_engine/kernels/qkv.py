@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.attention.base import UNSCALED, KVScales
+from kvasir_engine.attention.triton.fp8_cache import is_fp8, to_fp8
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.sum_of_parts import sum_of_parts
 
@@ -53,7 +55,10 @@ def _store_qkv(
     x_stride,
     part_stride,
     value_offset,
+    inverse_key,
+    inverse_value,
     eps,
+    FP8: tl.constexpr,
     PARTS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -104,6 +109,9 @@ def _store_qkv(
     kv_head = tl.where(is_value, head - KV_HEADS, head) - HEADS
     is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
     to_key, to_value = own & is_key[:, None], own & is_value[:, None]
+    if FP8:
+        inverse = tl.where(is_value, inverse_value, inverse_key)[:, None]
+        a, b = to_fp8(a, inverse), to_fp8(b, inverse)
     cached = cache_ptr + slot * KV_HEADS * DIM
     _store_rotated(cached, kv_head, first, second, a, b, to_key, DIM)
     _store_rotated(cached + value_offset, kv_head, first, second, a, b, to_value, DIM)
@@ -119,13 +127,15 @@ def store_qkv(
     heads: int,
     *,
     q: torch.Tensor | None = None,
+    scales: KVScales = UNSCALED,
 ) -> torch.Tensor:
     """The rotated queries [tokens, heads, head_dim]; the rotated keys and the values go to `slots`.
 
     x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart; or
     fp32 parts of them, [parts, ...], whose sums are rounded to the type of cos. cos and sin
     [tokens, 1, rotary_dim], both halves the same, of sin the first negated; cache [2, blocks,
-    block_size, kv_heads, head_dim]. The queries are put into contiguous `q` where it is given.
+    block_size, kv_heads, head_dim], by `scales` where it is of float8. The queries are put into
+    contiguous `q` where it is given.
     """
     parts = len(x) if x.dim() == 4 else 1
     tokens, total, dim = x.shape[-3:]
@@ -148,7 +158,10 @@ def store_qkv(
         x.stride(-3),
         x.stride(0),
         cache.stride(0),
+        1.0 / scales.key,
+        1.0 / scales.value,
         0.0 if norm is None else norm.eps,
+        FP8=is_fp8(cache),
         PARTS=parts,
         HEADS=heads,
         KV_HEADS=cache.shape[3],

@@ -92,7 +92,8 @@ class SelfAttention(nn.Module):
         q = None
         if context.queries is not None and tokens <= context.queries.tokens:
             q = context.queries.queries_of(spec, tokens)
-        q = fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads, q=q)
+        scales = context.scales_of(spec)
+        q = fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads, q=q, scales=scales)
         return attend_cached(spec, q)
 
     def _by_torch(self, heads: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:

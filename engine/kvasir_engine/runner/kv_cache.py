@@ -52,4 +52,6 @@ def copy_blocks(caches: Sequence[torch.Tensor], pairs: Int32Array) -> None:
         return
     index = torch.from_numpy(pairs.astype("int64")).to(caches[0].device, non_blocking=True)
     for cache in caches:
-        cache[:, index[:, 1]] = cache[:, index[:, 0]]
+        # torch copies float8 by index on some devices alone.
+        stored = cache.view(torch.uint8) if cache.itemsize == 1 else cache
+        stored[:, index[:, 1]] = stored[:, index[:, 0]]

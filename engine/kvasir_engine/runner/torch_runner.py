@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from kvasir_engine.attention.base import (
     AttentionBackend,
     ForwardContext,
+    KVScales,
     QueryBuffer,
     forward_context,
 )
@@ -20,6 +22,7 @@ from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
 from kvasir_engine.device.vocab_shard import VocabShard
+from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.kv.cache_spec import page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
@@ -50,7 +53,9 @@ class TorchRunner:
         max_model_len: int,
         vocab_size: int,
         device: torch.device,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """`dtype` is the model's, by default the caches'."""
         self.model = model
         self.device = device
         self.groups = groups
@@ -62,7 +67,7 @@ class TorchRunner:
             caches=caches,
             batches=[],
             group_of_layer=[group_of_layer[layer] for layer in sorted(group_of_layer)],
-            queries=self._query_buffer(model, max_step_tokens, caches[0]),
+            queries=self._query_buffer(model, max_step_tokens, dtype or caches[0].dtype, device),
         )
         self.batch = DeviceBatch(
             num_rows=num_rows, max_tokens=max_model_len + 1, groups=groups, device=device
@@ -90,19 +95,21 @@ class TorchRunner:
         self._replayed: Replayed | None = None
 
     @staticmethod
-    def _query_buffer(model: CausalLM, tokens: int, cache: torch.Tensor) -> QueryBuffer | None:
+    def _query_buffer(
+        model: CausalLM, tokens: int, dtype: torch.dtype, device: torch.device
+    ) -> QueryBuffer | None:
         """Return the layers' query buffer, None where they attend by torch's own operations."""
-        if not kernels_run_on(cache.device):
+        if not kernels_run_on(device):
             return None
-        return QueryBuffer(model.attention_specs, tokens, cache.dtype, cache.device)
+        return QueryBuffer(model.attention_specs, tokens, dtype, device)
 
     @staticmethod
     def _prefix_groups(
         model: CausalLM, groups: tuple[KVGroupSpec, ...], caches: list[torch.Tensor]
     ) -> PrefixGroups | None:
         """Return the finder of shared prefixes; None with windows, where prefixes are soon
-        unseen."""
-        if len(groups) > 1 or groups[0].window is not None:
+        unseen, and with float8, which the kernels for them do not read."""
+        if len(groups) > 1 or groups[0].window is not None or caches[0].dtype == FP8:
             return None
         spec = model.attention_specs[0]
         return PrefixGroups(
@@ -113,6 +120,16 @@ class TorchRunner:
     def use_caches(self, caches: list[torch.Tensor]) -> None:
         """Replace the KV caches, one a layer; nothing may be in flight."""
         self._context.caches = caches
+
+    @property
+    def caches(self) -> list[torch.Tensor]:
+        """The KV caches, one a layer."""
+        return self._context.caches
+
+    def use_kv_scales(self, scales: Sequence[KVScales]) -> None:
+        """Multiply the numbers of float8 caches by these, one a layer, from now on; graphs that
+        were captured before keep theirs."""
+        self._context.kv_scales = scales
 
     @seen_at_once()
     @torch.inference_mode()

@@ -9,9 +9,6 @@ from kvasir.models.kv_cache_dtype import FP8_KV, resolve_kv_cache_dtype
 from kvasir_engine.loader.load_model import LoadedModel
 from kvasir_engine.settings import EngineSettings, SettingsError
 
-ATTENTION_READS_FP8 = False
-"""Whether the attention backends read and write keys and values in float8."""
-
 
 def cache_dtype_name(settings: EngineSettings, loaded: LoadedModel) -> str:
     """Return the resolved --kv-cache-dtype: FP8_KV, or the model's type. Raises SettingsError."""
@@ -19,13 +16,6 @@ def cache_dtype_name(settings: EngineSettings, loaded: LoadedModel) -> str:
     capable = device.type == "cuda" and torch.version.hip is None
     capability = torch.cuda.get_device_capability(device) if capable else None
     asked = settings.cache.kv_cache_dtype
-    if not ATTENTION_READS_FP8:
-        if asked != "auto":
-            raise SettingsError(
-                f"--kv-cache-dtype {asked}: not supported by the attention backend; take auto."
-            )
-        # Without a capability auto is the model's type.
-        capability = None
     dtype = str(loaded.dtype).removeprefix("torch.")
     try:
         return resolve_kv_cache_dtype(asked, loaded.shape.quantization, dtype, capability)

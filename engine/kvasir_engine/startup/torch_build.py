@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from kvasir_engine.attention.backends import make_backends
+from kvasir.models.kv_cache_dtype import FP8_KV
+from kvasir_engine.attention.backends import Fp8Cache, make_backends
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.capability import choose_kernels, kernels_run_on, unsupported_gpu
 from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel, wait_for_ranks
@@ -23,6 +24,7 @@ from kvasir_engine.startup import cache_dtype, kv_sizing, shortages
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 from kvasir_engine.startup.gemm_tuning import autotune_gemms
 from kvasir_engine.startup.gpu_memory import GpuMemory
+from kvasir_engine.startup.kv_scales import set_kv_scales
 from kvasir_engine.startup.precompile.precompile import Precompiler
 from kvasir_engine.startup.warmup import largest_step, run_warmup_steps
 
@@ -114,6 +116,7 @@ def build_torch_runner(
         ):
             caches = _allocate(loaded, groups, num_blocks)
         runner.use_caches(caches)
+        set_kv_scales(runner, settings, model_dir, num_blocks)
     _count(memory, "KV cache")
     if captures:
         with timer.phase("capture"):
@@ -178,9 +181,14 @@ def _make_runner(
         -(-tokens // spec.block_size) + settings.scheduler.max_num_seqs + 1 for spec in groups
     ]
     small = blocks if loaded.device.type == "cuda" else [2] * len(groups)
+    fp8 = None
+    if groups[0].dtype == FP8_KV:
+        # The spare row's token may be one more.
+        specs = loaded.model.attention_specs
+        fp8 = Fp8Cache(specs, length + 1, groups[0].block_size, loaded.dtype)
     return TorchRunner(
         loaded.model,
-        make_backends(loaded.cache_specs, loaded.device),
+        make_backends(loaded.cache_specs, loaded.device, fp8),
         groups=groups,
         caches=_allocate(loaded, groups, small),
         num_rows=settings.scheduler.max_num_seqs,
@@ -188,6 +196,7 @@ def _make_runner(
         max_model_len=length,
         vocab_size=loaded.shape.vocab_size,
         device=loaded.device,
+        dtype=loaded.dtype,
     )
 
 

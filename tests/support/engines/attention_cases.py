@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 
-from kvasir_engine.attention.base import AttentionBackend, AttentionBatch, AttentionSpec
+from kvasir_engine.attention.base import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionSpec,
+    KVScales,
+)
+from kvasir_engine.kernels.quantized_rows import FP8
 
 BLOCK = 4
 
@@ -87,7 +93,9 @@ def check(
     poisoned: bool = False,
     block: int = BLOCK,
     split_kv: bool = False,
+    scales: KVScales | None = None,
 ) -> None:
+    """`scales`: the cache is of float8."""
     batch, blocks = make_batch(decodes, prefills, slack, block)
     batch.split_kv = split_kv
     torch.manual_seed(0)
@@ -95,7 +103,12 @@ def check(
     if poisoned:
         poison(cache, batch)
     q = torch.randn(sum(batch.query_lens_cpu), spec.num_heads, spec.head_dim).to(dtype)
-    got = backend.attend(spec, q, cache, batch)
+    if scales is None:
+        got = backend.attend(spec, q, cache, batch)
+    else:
+        stored = cache.to(FP8)
+        got = backend.attend(spec, q, stored, batch, scales=scales)
+        cache = stored.double() * torch.tensor(scales).view(2, 1, 1, 1, 1)
     assert got.dtype == dtype
     want = written_out(spec, q, cache, batch)
     torch.testing.assert_close(got.double(), want, atol=tolerance, rtol=tolerance)

@@ -13,16 +13,18 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits
-from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
-from kvasir_engine.attention.triton.merge import merge_splits
-from kvasir_engine.attention.triton.online_softmax import (
-    LOG2_E,
-    NO_SCORE,
-    kernel_scale,
-    merge_partial,
-    soft_cap,
+from kvasir_engine.attention.base import (
+    UNSCALED,
+    AttentionBatch,
+    AttentionSpec,
+    KVScales,
+    KVSplits,
 )
+from kvasir_engine.attention.triton.decode_keys import attend_fp8, attend_plain
+from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
+from kvasir_engine.attention.triton.fp8_cache import as_pairs, is_fp8
+from kvasir_engine.attention.triton.merge import merge_splits
+from kvasir_engine.attention.triton.online_softmax import NO_SCORE, kernel_scale, merge_partial
 from kvasir_engine.attention.triton.shared_prefix import SharedKeys
 from kvasir_engine.attention.triton.split_kv import FIELDS
 from kvasir_engine.device.launch import begin, launch_options, prefetch
@@ -74,8 +76,9 @@ def _prefetch_keys(
     cache_ptr, blocks_ptr, value_offset, kv_head, start_at, end,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Ask for the first keys and values of a part. Only the newest of a sequence is written by the
-    kernel before, and a line that is asked for too early is read again."""
+    """Ask for the first keys and values of a part, in heads of `DIM` numbers of 16 bits. Only the
+    newest of a sequence is written by the kernel before, and a line that is asked for too early is
+    read again."""
     if PDL:
         key = start_at + tl.arange(0, PREFETCHED_KEYS)
         block = tl.load(blocks_ptr + key // BLOCK, mask=key < end, other=0)
@@ -133,8 +136,11 @@ def _decode(
     table_stride,
     value_offset,
     scale,
+    value_scale,
     parts,
     prefix_parts,
+    FP8: tl.constexpr,
+    ASM: tl.constexpr,
     SPLIT: tl.constexpr,
     SHARED: tl.constexpr,
     JOINED: tl.constexpr,
@@ -170,47 +176,24 @@ def _decode(
         )
     _prefetch_keys(
         cache_ptr, table_ptr + entry * table_stride, value_offset, kv_head, start_at, end,
-        KV_HEADS, DIM, BLOCK, PDL,
+        KV_HEADS, DIM // 2 if FP8 else DIM, BLOCK, PDL,
     )  # fmt: skip
     begin(PDL)
 
     row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
     head = kv_head * GROUP + row
     own_row, own_dim = row < GROUP, dim < DIM
-    q = tl.load(
-        q_ptr + entry * q_stride + head[:, None] * DIM + dim[None, :],
-        mask=own_row[:, None] & own_dim[None, :],
-        other=0.0,
-    )
-    best = tl.full([ROWS], NO_SCORE, tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
-    for start in range(start_at, end, KEYS):
-        key = start + tl.arange(0, KEYS)
-        seen = key < end
-        block = tl.load(table_ptr + entry * table_stride + key // BLOCK, mask=seen, other=0)
-        offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
-        k = tl.load(
-            cache_ptr + offset[None, :] + dim[:, None],
-            mask=seen[None, :] & own_dim[:, None],
-            other=0.0,
-        )
-        v = tl.load(
-            cache_ptr + value_offset + offset[:, None] + dim[None, :],
-            mask=seen[:, None] & own_dim[None, :],
-            other=0.0,
-        )
-        scores = tl.dot(q, k, input_precision=PRECISION) * scale
-        if CAP > 0.0:
-            scores = soft_cap(scores, CAP) * LOG2_E
-        scores = tl.where(seen[None, :], scores, NO_SCORE)
-        higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.exp2(scores - higher[:, None])
-        shrink = tl.exp2(best - higher)
-        total = total * shrink + tl.sum(weights, 1)
-        acc = acc * shrink[:, None]
-        acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        best = higher
+    q_row, table_row = q_ptr + entry * q_stride, table_ptr + entry * table_stride
+    if FP8:
+        best, total, acc = attend_fp8(
+            q_row, cache_ptr, table_row, value_offset, scale, value_scale, kv_head, head, own_row,
+            start_at, end, KV_HEADS, ROWS, DIM, PADDED_DIM, BLOCK, KEYS, CAP, ASM,
+        )  # fmt: skip
+    else:
+        best, total, acc = attend_plain(
+            q_row, cache_ptr, table_row, value_offset, scale, kv_head, head, own_row, start_at, end,
+            KV_HEADS, ROWS, DIM, PADDED_DIM, BLOCK, KEYS, CAP, PRECISION,
+        )  # fmt: skip
 
     if SPLIT_KV and count > 1:
         at = index * HEADS + head
@@ -267,10 +250,12 @@ def paged_decode(
     tuning: DecodeTuning,
     shared: SharedKeys | None = None,
     splits: KVSplits | None = None,
+    scales: KVScales = UNSCALED,
 ) -> None:
     """out = attention of q, both [decodes, heads, head_dim], over each one's keys.
 
-    cache [2, blocks, block_size, kv_heads, head_dim]. `shared` are leading keys that several
+    cache [2, blocks, block_size, kv_heads, head_dim], of q's type or of float8, whose numbers are
+    multiplied by `scales`. `shared` are leading keys that several
     entries have in common, attended to once for all of them. `splits` says who attends to what,
     instead of `parts` of every entry's keys; there are no window and no shared keys then.
     """
@@ -295,9 +280,11 @@ def paged_decode(
         shared.attend(
             spec, q, cache, block_table, shared.prefixes, partial, lse, parts=prefix_parts
         )
+    fp8 = is_fp8(cache)
+    stored = as_pairs(cache) if fp8 else cache
     _decode[programs](
         q,
-        cache,
+        stored,
         block_table,
         seq_lens,
         seq_lens if order is None else order,
@@ -309,10 +296,13 @@ def paged_decode(
         partial if split else out,
         q.stride(0),
         block_table.stride(0),
-        cache.stride(0),
-        kernel_scale(spec.scale, spec.softcap),
+        stored.stride(0),
+        kernel_scale(spec.scale * scales.key, spec.softcap),
+        scales.value,
         parts,
         prefix_parts,
+        FP8=fp8,
+        ASM=q.device.type == "cuda",
         SPLIT=split,
         SHARED=shared is not None,
         JOINED=shared is not None and not split,
@@ -323,7 +313,8 @@ def paged_decode(
         GROUP=group,
         ROWS=max(16, triton.next_power_of_2(group)),
         DIM=dim,
-        PADDED_DIM=max(16, triton.next_power_of_2(dim)),
+        # A tensor core takes 16 channels at least, of float8 the even ones or the odd ones.
+        PADDED_DIM=max(32 if fp8 else 16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
         WINDOW=spec.window or 0,

@@ -172,7 +172,8 @@ class PiecewiseGraphs:
     def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
         context = self.context
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
-        context.backends[spec.layer].attend(spec, q, cache, batch, out)
+        scales = context.scales_of(spec)
+        context.backends[spec.layer].attend(spec, q, cache, batch, out, scales)
 
     def _waits_for_launches(self, tokens: int) -> bool:
         """Return True if any rank's device waits for launches: ranks must come to one decision."""

@@ -11,13 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvasir_engine.attention import torch_reference
-from kvasir_engine.attention.backends import make_backend
+from kvasir_engine.attention.backends import make_backends
 from kvasir_engine.attention.base import (
     ForwardContext,
+    KVScales,
     attend,
     forward_context,
 )
 from kvasir_engine.attention.torch_reference import GatherLimits, TorchAttention, similar_lengths
+from kvasir_engine.kernels.quantized_rows import FP8
 
 BLOCK = 4
 
@@ -117,6 +119,27 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend) -> None:
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("window", [None, 5])
+def test_a_cache_of_float8(paged, backend, window) -> None:
+    spec = paged.make_spec(window=window)
+    paged.check(spec, backend, scales=KVScales(0.5, 4.0), tolerance=1e-5)
+
+
+def test_what_is_written_in_float8_is_divided_by_the_scale(paged, backend) -> None:
+    batch, blocks = paged.make_batch([9, 2], [])
+    spec, scales = paged.make_spec(), KVScales(0.5, 4.0)
+    cache = torch.zeros(spec.cache.shape(blocks, BLOCK)).to(FP8)
+    k, v = torch.randn(2, 2, spec.head_dim), torch.full((2, 2, spec.head_dim), -1e6)
+    backend.write_new_kv(cache, k, v, batch.slot_mapping, scales)
+    for token, slot in enumerate(batch.slot_mapping.tolist()):
+        key, value = cache[:, slot // BLOCK, slot % BLOCK].float()
+        torch.testing.assert_close(key * 0.5, k[token], rtol=1 / 16, atol=1e-3)
+        # What is too large is float8's largest number.
+        assert torch.equal(value, torch.full_like(value, -448.0))
+    written = cache.view(torch.uint8).count_nonzero().item()
+    assert written <= 4 * spec.head_dim * 2
+
+
 class Doubled(TorchAttention):
     """A backend whose results are told from the reference's."""
 
@@ -143,4 +166,5 @@ def test_attend_needs_a_context(paged) -> None:
 
 
 def test_a_cpu_is_served_by_this_backend(paged) -> None:
-    assert isinstance(make_backend(paged.make_spec().cache, torch.device("cpu")), TorchAttention)
+    (backend,) = make_backends([paged.make_spec().cache], torch.device("cpu"))
+    assert isinstance(backend, TorchAttention)

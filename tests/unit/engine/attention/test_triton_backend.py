@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvasir_engine.attention.base import ForwardContext, attend, forward_context
+from kvasir_engine.attention.base import ForwardContext, KVScales, attend, forward_context
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 
 pytestmark = pytest.mark.slow
@@ -35,9 +35,9 @@ class OnDevice:
         batch = self._paged.move(batch, DEVICE)
         return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch, **given).cpu()
 
-    def write_new_kv(self, cache, k, v, slots) -> None:
+    def write_new_kv(self, cache, k, v, slots, scales) -> None:
         moved = cache.to(DEVICE)
-        self.real.write_new_kv(moved, k.to(DEVICE), v.to(DEVICE), slots.to(DEVICE))
+        self.real.write_new_kv(moved, k.to(DEVICE), v.to(DEVICE), slots.to(DEVICE), scales)
         cache.copy_(moved)
 
 
@@ -66,6 +66,54 @@ def test_decodes_and_prefills(paged, backend, heads, window, softcap) -> None:
 def test_head_sizes_that_are_no_power_of_two(paged, backend, head_dim) -> None:
     spec = paged.make_spec(head_dim=head_dim)
     paged.check(spec, backend, decodes=[33, 2], prefills=[(5, 20)], poisoned=True)
+
+
+@pytest.fixture
+def fp8_backend(backend, paged):
+    """The backend for a cache of float8, with room for one of the longer prompts at a time."""
+    from kvasir_engine.attention.triton.widened_pages import WidenedPages
+
+    specs = [paged.make_spec(6, 4, head_dim=64)]
+    backend.real._pages = WidenedPages(
+        specs, tokens=64, block_size=paged.BLOCK, dtype=torch.float32, device=DEVICE
+    )
+    return backend
+
+
+SCALES = KVScales(0.5, 4.0)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_a_cache_of_float8(paged, fp8_backend, heads, window, softcap) -> None:
+    spec = paged.make_spec(*heads, window=window, softcap=softcap)
+    paged.check(
+        spec,
+        fp8_backend,
+        decodes=[1, 30, 5, 17, 64],
+        prefills=[(7, 7), (3, 40), (60, 60)],
+        scales=SCALES,
+        tolerance=5e-3,
+    )
+
+
+@pytest.mark.parametrize("head_dim", [16, 24, 64])
+@pytest.mark.parametrize("split_kv", [False, True])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_parts_of_a_cache_of_float8(paged, fp8_backend, head_dim, split_kv, parts) -> None:
+    real = fp8_backend.real
+    real.decode_tuning = replace(real.decode_tuning, parts=parts)
+    spec = paged.make_spec(head_dim=head_dim)
+    paged.check(
+        spec,
+        fp8_backend,
+        decodes=[LONG, 33, 2],
+        prefills=[(5, 20)],
+        split_kv=split_kv,
+        scales=SCALES,
+        tolerance=5e-3,
+    )
 
 
 @pytest.mark.parametrize("parts", [1, 3, 64])

@@ -11,7 +11,6 @@ from kvasir.models.quantization import Numbers, Quantization, Scales
 from kvasir_engine.loader.load_model import LoadedModel, load_model
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import SettingsError, make_settings
-from kvasir_engine.startup import cache_dtype
 from kvasir_engine.startup.cache_dtype import cache_dtype_name, torch_dtype
 
 SCALED = Quantization("fp8", Numbers.FP8, Scales.TENSOR, kv_cache=Numbers.FP8)
@@ -35,22 +34,9 @@ def test_auto_is_the_models_type_without_kv_scales(loaded: LoadedModel) -> None:
     assert cache_dtype_name(make_settings("m"), loaded) == "float32"
 
 
-@pytest.mark.parametrize("asked", ["fp8", "fp8_e4m3"])
-def test_backends_without_float8_refuse_it(
-    loaded: LoadedModel, asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_dtype, "ATTENTION_READS_FP8", False)
-    with pytest.raises(SettingsError) as error:
-        cache_dtype_name(make_settings("m", kv_cache_dtype=asked), loaded)
-    sentence = f"--kv-cache-dtype {asked}: not supported by the attention backend; take auto."
-    assert str(error.value) == sentence
-    assert cache_dtype_name(make_settings("m"), of_gpu(loaded, (9, 0), monkeypatch)) == "float32"
-
-
-def test_backends_with_float8_get_what_the_gpu_can(
+def test_float8_is_taken_where_the_gpu_can(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_dtype, "ATTENTION_READS_FP8", True)
     asked = make_settings("m", kv_cache_dtype="fp8")
     assert cache_dtype_name(asked, loaded) == "fp8"
     assert cache_dtype_name(make_settings("m"), of_gpu(loaded, (9, 0), monkeypatch)) == "fp8"
