@@ -18,8 +18,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import random
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +42,8 @@ from kvasir_engine.runner.split_kv_choice import needs_split_kv
 
 DEVICE = torch.device("cuda")
 HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16
+AT_ONCE = 12
+"""Processes of the check."""
 SPEC = AttentionSpec(0, HEADS, KV_HEADS, DIM, DIM**-0.5)
 DECODES = {
     **{
@@ -125,36 +129,46 @@ def kernels(spec: AttentionSpec, dtype: torch.dtype, *, fp8: bool) -> TritonAtte
 
 
 def check(*, fp8: bool) -> dict[str, float]:
-    """Relative error (norms) of both backends against float64, over several kinds of layers."""
-    scales = KVScales(0.5, 2.0) if fp8 else UNSCALED
+    """Relative error (norms) of both backends against float64, over several kinds of layers: at
+    once, since most of the time kernels compile."""
+    heads = ((8, 2, 128), (4, 4, 64), (8, 1, 256), (6, 2, 96), (4, 1, 80))
+    dtypes = torch.bfloat16, torch.float32
+    layers = itertools.product(heads, (None, 128), (None, 30.0), dtypes, (fp8,))
     errors = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(AT_ONCE, mp_context=context) as pool:
+        for found in pool.map(errors_of, layers):
+            errors.update(found)
+    return errors
+
+
+def errors_of(layer: tuple[tuple[int, int, int], Any, Any, torch.dtype, bool]) -> dict[str, float]:
+    """Relative errors of a layer: heads, KV heads and numbers of a head, window, soft cap, type,
+    and whether the cache is of float8."""
+    (heads, kv, dim), window, cap, dtype, fp8 = layer
     torch.manual_seed(0)
     new, lengths = [1] * 6 + [7, 130, 65], [1, 17, 600, 513, 64, 300, 7, 200, 400]
     batch, blocks = make_batch(new, lengths, 6)
     moved: dict[str, Any] = {
         each.name: value.cpu()
         for each in fields(batch)
-        if isinstance(value := getattr(batch, each.name), torch.Tensor)
+        if isinstance(value := getattr(batch, each.name, None), torch.Tensor)
     }
-    on_cpu = replace(batch, **moved)
-    for heads, kv, dim in ((8, 2, 128), (4, 4, 64), (8, 1, 256), (6, 2, 96), (4, 1, 80)):
-        for window, cap, dtype in itertools.product(
-            (None, 128), (None, 30.0), (torch.bfloat16, torch.float32)
-        ):
-            spec = AttentionSpec(0, heads, kv, dim, dim**-0.5, window=window, softcap=cap)
-            cache = torch.randn(2, blocks, BLOCK, kv, dim, device=DEVICE, dtype=dtype)
-            q = torch.randn(sum(new), heads, dim, device=DEVICE, dtype=dtype)
-            cache = stored(cache, fp8=fp8)
-            factors = torch.tensor(scales, dtype=torch.float64).view(2, 1, 1, 1, 1)
-            # On the CPU in float64: what the GPU's own libraries do is checked beside it.
-            want = TorchAttention(torch.device("cpu")).attend(
-                spec, q.double().cpu(), cache.double().cpu() * factors, on_cpu
-            )
-            for backend in (kernels(spec, dtype, fp8=fp8), TorchAttention(DEVICE)):
-                got = backend.attend(spec, q, cache, batch, scales=scales).double().cpu()
-                name = f"{heads}/{kv}x{dim} window={window} cap={cap} {dtype}"
-                name = f"{type(backend).__name__} {name}"
-                errors[name] = ((got - want).norm() / want.norm()).item()
+    spec = AttentionSpec(0, heads, kv, dim, dim**-0.5, window=window, softcap=cap)
+    cache = torch.randn(2, blocks, BLOCK, kv, dim, device=DEVICE, dtype=dtype)
+    cache, scales = stored(cache, fp8=fp8), KVScales(0.5, 2.0) if fp8 else UNSCALED
+    q = torch.randn(sum(new), heads, dim, device=DEVICE, dtype=dtype)
+    factors = torch.tensor(scales, dtype=torch.float64).view(2, 1, 1, 1, 1)
+    # On the CPU in float64: what the GPU's own libraries do is checked beside it.
+    want = TorchAttention(torch.device("cpu")).attend(
+        spec, q.double().cpu(), cache.double().cpu() * factors, replace(batch, **moved)
+    )
+    errors = {}
+    for backend in (kernels(spec, dtype, fp8=fp8), TorchAttention(DEVICE)):
+        got = backend.attend(spec, q, cache, batch, scales=scales).double().cpu()
+        name = f"{heads}/{kv}x{dim} window={window} cap={cap} {dtype}"
+        name = f"{type(backend).__name__} {name}"
+        errors[name] = ((got - want).norm() / want.norm()).item()
     return errors
 
 

@@ -151,9 +151,11 @@ class TritonAttention:
         tuning = self.decode_tuning
         if tuning is None and divided:
             tuning = split_kv_tuning_for(row[0])
+        elif tuning is None and shared:
+            tuning = suffix_tuning_for(programs, row[0], self._multiprocessors)
         elif tuning is None:
-            choose = suffix_tuning_for if shared else tuning_for
-            tuning = choose(programs, row[0], self._multiprocessors)
+            fp8 = self._pages is not None
+            tuning = tuning_for(programs, row[0], self._multiprocessors, fp8=fp8)
         return tuning.fitted(*row, self._tile_bytes)
 
     def _kv_splits(

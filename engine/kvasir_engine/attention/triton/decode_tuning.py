@@ -52,6 +52,16 @@ _BY_PROGRAMS = (
 )
 """Up to so many entries x KV heads; more are `_MANY`."""
 _MANY = DecodeTuning(32, 1, 4, parts=1)
+_FP8_BY_PROGRAMS = (
+    (23, DecodeTuning(128, 4, 2)),
+    (95, DecodeTuning(64, 2, 4, parts=8)),
+    (191, DecodeTuning(128, 4, 3, parts=3)),
+    (447, _LARGE),
+    (800, DecodeTuning(128, 2, 2, parts=1)),
+)
+"""The same for float8, as measured on an H100 (`--kv-cache-dtype fp8 --layers 32/8/128`); more are
+`_FP8_MANY`. More warps than with 16 bits: each has numbers to convert."""
+_FP8_MANY = DecodeTuning(32, 2, 2, parts=1)
 _WIDE = DecodeTuning(32, 4, 2)
 """For heads of more than 128 numbers, as measured on an H100 with 64 contexts of 1,000 tokens and 8
 KV heads of 256: 181 us, 2.9 TB/s; 64 keys in three stages, which leave room for one program on a
@@ -64,11 +74,15 @@ def as_measured(programs: int, multiprocessors: int) -> int:
     return -(-programs * MEASURED_MULTIPROCESSORS // multiprocessors)
 
 
-def tuning_for(programs: int, padded_dim: int, multiprocessors: int) -> DecodeTuning:
-    """Return the launch parameters for `programs` = entries x KV heads."""
+def tuning_for(
+    programs: int, padded_dim: int, multiprocessors: int, *, fp8: bool = False
+) -> DecodeTuning:
+    """Return the launch parameters for `programs` = entries x KV heads, over float8 or 16 bits."""
     if padded_dim > 128:
         return _WIDE
     programs = as_measured(programs, multiprocessors)
+    if fp8:
+        return next((tuning for most, tuning in _FP8_BY_PROGRAMS if programs <= most), _FP8_MANY)
     if padded_dim <= 64 and 447 < programs <= 528:
         # Of small heads more than two fit on a multiprocessor.
         return _LARGE
