@@ -40,6 +40,9 @@ TILES = frozenset({"PADDED_DIM", "BM", "SHAPE"})
 SWITCHES = frozenset({"WINDOW", "CAP"})
 """Constants of which a covering set covers whether they are zero, as it covers what is a bool."""
 
+IN_FLOAT8 = ("llama3.1-8b", "gemma2-9b", "qwen3-30b-a3b")
+"""Models whose weights, keys and values are also taken in float8, in bf16 beside."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -147,15 +150,27 @@ def collect(target: str, models: Sequence[str], dtypes: Sequence[str]) -> list[K
     found: dict[str, Kernel] = {}
     for dtype in dtypes:
         for model in models:
-            collector = _Collector()
-            mode = triton.AsyncCompileMode(collector)
-            settings = make_settings(str(ZOO / model), dtype=dtype)
-            # A model without code of ours has no kernels of its own either.
-            with suppress(ModelLoadError), ShapeOnlyMode(device), mode:
-                launch_all_kernels(settings, ZOO / model, device)
-            for key, compilation in zip(mode.future_kernels, collector.compilations, strict=True):
-                found.setdefault(key, Kernel(compilation, model, dtype))
+            for chosen in _formats(target, model, dtype):
+                collector = _Collector()
+                mode = triton.AsyncCompileMode(collector)
+                settings = make_settings(str(ZOO / model), dtype=dtype, **chosen)
+                # A model without code of ours has no kernels of its own either.
+                with suppress(ModelLoadError), ShapeOnlyMode(device), mode:
+                    launch_all_kernels(settings, ZOO / model, device)
+                made = zip(mode.future_kernels, collector.compilations, strict=True)
+                for key, compilation in made:
+                    found.setdefault(key, Kernel(compilation, model, dtype))
     return list(found.values())
+
+
+def _formats(target: str, model: str, dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield what of a model is stored in which type, as settings."""
+    from kvasir.models.kv_cache_dtype import FP8_KV_CAPABILITY
+
+    yield {}
+    major, minor = map(int, target.split("."))
+    if (major, minor) >= FP8_KV_CAPABILITY and dtype == "bfloat16" and model in IN_FLOAT8:
+        yield {"quantization": "fp8", "kv_cache_dtype": "fp8"}
 
 
 def covering(kernels: Iterable[Kernel]) -> list[Kernel]:

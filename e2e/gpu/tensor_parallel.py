@@ -306,6 +306,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.case:
         main_of_case(Case(*json.loads(options.case)), options.directory)
+    options.out.mkdir(parents=True, exist_ok=True)
     kinds = {"one", *options.only.split(",")} if options.only else None
     chosen = [[case for case in stage if kinds is None or case.kind in kinds] for stage in stages()]
     made = run_all([stage for stage in chosen if stage], options.out)

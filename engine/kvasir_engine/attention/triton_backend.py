@@ -118,9 +118,7 @@ class TritonAttention:
     ) -> None:
         count = batch.num_decodes
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
-        # The kernels for shared prefixes read no float8.
-        apart = spec.window is not None or self._pages is not None
-        prefixes = None if apart else batch.shared
+        prefixes = batch.shared if spec.window is None else None
         divided = batch.split_kv and spec.window is None and prefixes is None
         tuning = self._decode_tuning(
             spec, cache, count, divided=divided, shared=prefixes is not None

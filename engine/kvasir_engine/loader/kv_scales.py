@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -37,7 +38,8 @@ def read_kv_scales(model_dir: Path, layers: int) -> list[KVScales] | None:
     return [KVScales(found[layer, "k"], found[layer, "v"]) for layer in range(layers)]
 
 
-def _scales(checkpoint: Checkpoint):
+def _scales(checkpoint: Checkpoint) -> Iterator[tuple[tuple[int, str], float]]:
+    """Yield layer and kind, "k" or "v", with the scale."""
     for name, tensor in checkpoint.tensors.items():
         match = _SCALE.search(name)
         if match is None:

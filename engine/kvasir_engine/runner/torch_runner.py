@@ -22,7 +22,6 @@ from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
 from kvasir_engine.device.vocab_shard import VocabShard
-from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.kv.cache_spec import page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
@@ -108,8 +107,8 @@ class TorchRunner:
         model: CausalLM, groups: tuple[KVGroupSpec, ...], caches: list[torch.Tensor]
     ) -> PrefixGroups | None:
         """Return the finder of shared prefixes; None with windows, where prefixes are soon
-        unseen, and with float8, which the kernels for them do not read."""
-        if len(groups) > 1 or groups[0].window is not None or caches[0].dtype == FP8:
+        unseen."""
+        if len(groups) > 1 or groups[0].window is not None:
             return None
         spec = model.attention_specs[0]
         return PrefixGroups(

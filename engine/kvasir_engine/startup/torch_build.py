@@ -45,7 +45,7 @@ def pick_device(name: str) -> torch.device:
 def _of_this_rank(device: torch.device) -> torch.device:
     """Name a rank's GPU by its index, as its tensors do: what is kept by device is found by theirs,
     and threads do not inherit the current device."""
-    if device.type != "cuda" or device.index is not None:
+    if device != torch.device("cuda"):
         return device
     ranks = tensor_parallel()
     return torch.device("cuda", ranks.rank if ranks.size > 1 else torch.cuda.current_device())

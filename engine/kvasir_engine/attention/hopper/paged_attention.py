@@ -13,7 +13,13 @@ import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
+from kvasir_engine.attention.base import (
+    UNSCALED,
+    AttentionBatch,
+    AttentionSpec,
+    KVScales,
+    SharedPrefixes,
+)
 from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, AttentionShape, attend_tiles
 from kvasir_engine.attention.hopper.tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.attention.triton.online_softmax import kernel_scale
@@ -128,8 +134,12 @@ def hopper_shared_prefix(
     lse: torch.Tensor,
     *,
     parts: int,
+    scales: KVScales = UNSCALED,
 ) -> None:
-    """`shared_prefix.shared_prefix`, with as many of a tile's entries a program as fit."""
+    """`shared_prefix.shared_prefix` over a cache of the model's type, with as many of a tile's
+    entries a program as fit."""
+    if scales != UNSCALED:
+        raise ValueError("The kernels for Hopper read no scaled cache.")
     _, heads, dim = q.shape
     _, _, block, kv_heads, _ = cache.shape
     tiles, tile = shared.tile_entries.shape

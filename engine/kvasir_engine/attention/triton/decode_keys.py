@@ -1,5 +1,4 @@
-"""The loops of a decode over its keys, by the type of the cache: numbers of the model's type, or
-float8."""
+"""The loops of decodes over their keys, by the type of the cache: the model's, or float8."""
 
 from __future__ import annotations
 
@@ -66,18 +65,30 @@ def attend_plain(
 
 
 @triton.jit
+def load_fp16_pairs(
+    q_rows, own_row, ROWS: tl.constexpr, DIM: tl.constexpr, PADDED_DIM: tl.constexpr
+):
+    """Return the even and the odd channels of queries at `q_rows` [ROWS] in float16."""
+    pair = tl.arange(0, PADDED_DIM // 2)
+    at = q_rows[:, None] + 2 * pair[None, :]
+    asked = own_row[:, None] & (pair < DIM // 2)[None, :]
+    even = tl.load(at, mask=asked, other=0.0).to(tl.float32)
+    odd = tl.load(at + 1, mask=asked, other=0.0).to(tl.float32)
+    even = tl.clamp(even, -_LARGEST_FP16, _LARGEST_FP16).to(tl.float16)
+    return even, tl.clamp(odd, -_LARGEST_FP16, _LARGEST_FP16).to(tl.float16)
+
+
+@triton.jit
 def attend_fp8(
-    q_ptr, pairs_ptr, table_row, value_offset, scale, value_scale, kv_head, head, own_row, start_at,
-    end, KV_HEADS: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, PADDED_DIM: tl.constexpr,
+    q_rows, pairs_ptr, table_row, value_offset, scale, value_scale, kv_head, own_row, start_at, end,
+    KV_HEADS: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, PADDED_DIM: tl.constexpr,
     BLOCK: tl.constexpr, KEYS: tl.constexpr, CAP: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    """`attend_plain` over a cache of float8, as pairs of channels; `value_offset` counts pairs."""
+    """`attend_plain` for queries at `q_rows` [ROWS] over a cache of float8, as pairs of channels;
+    `value_offset` counts pairs."""
     pair = tl.arange(0, PADDED_DIM // 2)
     own_pair = pair < DIM // 2
-    asked = own_row[:, None] & own_pair[None, :]
-    q_at = q_ptr + head[:, None] * DIM + 2 * pair[None, :]
-    q_even = _to_fp16(tl.load(q_at, mask=asked, other=0.0))
-    q_odd = _to_fp16(tl.load(q_at + 1, mask=asked, other=0.0))
+    q_even, q_odd = load_fp16_pairs(q_rows, own_row, ROWS, DIM, PADDED_DIM)
     best = tl.full([ROWS], NO_SCORE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     even = tl.zeros([ROWS, PADDED_DIM // 2], tl.float32)
@@ -104,8 +115,3 @@ def attend_fp8(
         even = tl.dot(weights, even_channels(v, ASM), even * shrink[:, None])
         odd = tl.dot(weights, odd_channels(v, ASM), odd * shrink[:, None])
     return best, total, tl.interleave(even, odd) * value_scale
-
-
-@triton.jit
-def _to_fp16(q):
-    return tl.clamp(q.to(tl.float32), -_LARGEST_FP16, _LARGEST_FP16).to(tl.float16)

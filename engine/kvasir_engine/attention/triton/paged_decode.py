@@ -186,8 +186,8 @@ def _decode(
     q_row, table_row = q_ptr + entry * q_stride, table_ptr + entry * table_stride
     if FP8:
         best, total, acc = attend_fp8(
-            q_row, cache_ptr, table_row, value_offset, scale, value_scale, kv_head, head, own_row,
-            start_at, end, KV_HEADS, ROWS, DIM, PADDED_DIM, BLOCK, KEYS, CAP, ASM,
+            q_row + head * DIM, cache_ptr, table_row, value_offset, scale, value_scale, kv_head,
+            own_row, start_at, end, KV_HEADS, ROWS, DIM, PADDED_DIM, BLOCK, KEYS, CAP, ASM,
         )  # fmt: skip
     else:
         best, total, acc = attend_plain(
@@ -277,9 +277,8 @@ def paged_decode(
         partial = torch.empty((*shape, dim), dtype=torch.float32, device=q.device)
         lse = torch.empty(shape, dtype=torch.float32, device=q.device)
     if shared is not None:
-        shared.attend(
-            spec, q, cache, block_table, shared.prefixes, partial, lse, parts=prefix_parts
-        )
+        given = spec, q, cache, block_table, shared.prefixes, partial, lse
+        shared.attend(*given, parts=prefix_parts, scales=scales)
     fp8 = is_fp8(cache)
     stored = as_pairs(cache) if fp8 else cache
     _decode[programs](

@@ -15,7 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
+from kvasir_engine.attention.base import UNSCALED, AttentionSpec, KVScales, SharedPrefixes
+from kvasir_engine.attention.triton.decode_keys import attend_fp8
+from kvasir_engine.attention.triton.fp8_cache import as_pairs, is_fp8
 from kvasir_engine.attention.triton.online_softmax import NO_SCORE, attend_keys, kernel_scale
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import TileTuning
@@ -35,6 +37,7 @@ class PrefixAttention(Protocol):
         lse: torch.Tensor,
         *,
         parts: int,
+        scales: KVScales = UNSCALED,
     ) -> None:
         """The first `parts` parts of `partial` [entries, heads, parts, head_dim] fp32 and `lse`
         [entries, heads, parts], base 2, for entries of a group; others' are left as they are."""
@@ -81,7 +84,10 @@ def _shared_prefix(
     table_stride,
     value_offset,
     scale,
+    value_scale,
     total_parts,
+    FP8: tl.constexpr,
+    ASM: tl.constexpr,
     TILE: tl.constexpr,
     ENTRIES: tl.constexpr,
     HEADS: tl.constexpr,
@@ -114,28 +120,34 @@ def _shared_prefix(
     if tl.max(entry, 0) < 0:
         return
     head = kv_head * GROUP + row % GROUP
-    q = tl.load(
-        q_ptr + entry.to(tl.int64)[:, None] * q_stride + head[:, None] * DIM + dim[None, :],
-        mask=own[:, None] & (dim < DIM)[None, :],
-        other=0.0,
-    )
-    best = tl.full([ROWS], NO_SCORE, tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+    q_rows = q_ptr + entry.to(tl.int64) * q_stride + head * DIM
     # All entries of a tile begin with the same blocks: any one's table will do.
     table_row = table_ptr + tl.load(entries_ptr + tile * TILE).to(tl.int64) * table_stride
-    position = tl.zeros([ROWS], tl.int32) + end - 1
-    whole = start_at + tl.maximum(end - start_at, 0) // KEYS * KEYS
-    for start in range(start_at, whole, KEYS):
-        best, total, acc = attend_keys(
-            q, best, total, acc, start, position, end, cache_ptr, table_row, kv_head,
-            value_offset, scale, False, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, 0, CAP, PRECISION,
+    if FP8:
+        best, total, acc = attend_fp8(
+            q_rows, cache_ptr, table_row, value_offset, scale, value_scale, kv_head, own, start_at,
+            end, KV_HEADS, ROWS, DIM, PADDED_DIM, BLOCK, KEYS, CAP, ASM,
         )  # fmt: skip
-    for start in range(whole, end, KEYS):
-        best, total, acc = attend_keys(
-            q, best, total, acc, start, position, end, cache_ptr, table_row, kv_head,
-            value_offset, scale, True, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, 0, CAP, PRECISION,
-        )  # fmt: skip
+    else:
+        asked = own[:, None] & (dim < DIM)[None, :]
+        q = tl.load(q_rows[:, None] + dim[None, :], mask=asked, other=0.0)
+        best = tl.full([ROWS], NO_SCORE, tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+        position = tl.zeros([ROWS], tl.int32) + end - 1
+        whole = start_at + tl.maximum(end - start_at, 0) // KEYS * KEYS
+        for start in range(start_at, whole, KEYS):
+            best, total, acc = attend_keys(
+                q, best, total, acc, start, position, end, cache_ptr, table_row, kv_head,
+                value_offset, scale, False, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, 0, CAP,
+                PRECISION,
+            )  # fmt: skip
+        for start in range(whole, end, KEYS):
+            best, total, acc = attend_keys(
+                q, best, total, acc, start, position, end, cache_ptr, table_row, kv_head,
+                value_offset, scale, True, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, 0, CAP,
+                PRECISION,
+            )  # fmt: skip
     weight = tl.where(total > 0, total, 1.0)
     at = (entry.to(tl.int64) * HEADS + head) * total_parts + part
     tl.store(
@@ -158,15 +170,18 @@ def shared_prefix(
     *,
     parts: int,
     tuning: SharedTuning,
+    scales: KVScales = UNSCALED,
 ) -> None:
     """`PrefixAttention`, launched as `tuning` says."""
     _, heads, dim = q.shape
     kv_heads, (tiles, tile) = cache.shape[3], shared.tile_entries.shape
     group = heads // kv_heads
     entries = entries_at_once(tile, tuning.rows // group)
+    fp8 = is_fp8(cache)
+    keys = as_pairs(cache) if fp8 else cache
     _shared_prefix[(tiles * (tile // entries), kv_heads, parts)](
         q,
-        cache,
+        keys,
         block_table,
         shared.tile_entries,
         shared.tile_lens,
@@ -174,9 +189,12 @@ def shared_prefix(
         lse,
         q.stride(0),
         block_table.stride(0),
-        cache.stride(0),
-        kernel_scale(spec.scale, spec.softcap),
+        keys.stride(0),
+        kernel_scale(spec.scale * scales.key, spec.softcap),
+        scales.value,
         partial.shape[2],
+        FP8=fp8,
+        ASM=q.device.type == "cuda",
         TILE=tile,
         ENTRIES=entries,
         HEADS=heads,
@@ -184,7 +202,7 @@ def shared_prefix(
         GROUP=group,
         ROWS=max(16, triton.next_power_of_2(entries * group)),
         DIM=dim,
-        PADDED_DIM=max(16, triton.next_power_of_2(dim)),
+        PADDED_DIM=max(32 if fp8 else 16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
         CAP=spec.softcap or 0.0,

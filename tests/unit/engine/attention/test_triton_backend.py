@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kvasir_engine.attention.base import ForwardContext, KVScales, attend, forward_context
+from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 
 pytestmark = pytest.mark.slow
@@ -261,6 +262,31 @@ def test_common_prefixes_are_attended_to_once(
     want = paged.written_out(spec, q, cache, replace(batch, block_table=table_as_it_was))
     got = backend.attend(spec, q, cache, shared)
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("multiprocessors", [2, 60])
+@pytest.mark.parametrize(("heads", "per_tile"), [((4, 2), 64), ((8, 1), 16)])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_common_prefixes_in_float8(
+    paged, fp8_backend, heads, per_tile, multiprocessors, softcap
+) -> None:
+    fp8_backend.real._multiprocessors = multiprocessors
+    spec = paged.make_spec(*heads, head_dim=24, softcap=softcap)
+    batch, blocks = paged.make_batch([170, 40, 164, 181, 165, 9], [], block=16)
+    table = batch.block_table
+    table[2, :10] = table[4, :10] = table[0, :10]
+    table[3, :2] = table[1, :2]
+    groups = [PrefixGroup((0, 2, 4), 10), PrefixGroup((1, 3), 2)]
+    torch.manual_seed(0)
+    cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 24).to(FP8)
+    q = torch.randn(6, spec.num_heads, 24)
+    plain = cache.double() * torch.tensor(SCALES).view(2, 1, 1, 1, 1)
+    want = paged.written_out(spec, q, plain, batch)
+    # What stands in the other entries' own tables of the prefix is not read.
+    table[2, 1:10] = table[4, 1:10] = 0
+    shared = PrefixTiles(16, per_tile).on_device(groups, 6, DEVICE)
+    got = fp8_backend.attend(spec, q, cache, replace(batch, shared=shared), scales=SCALES)
+    torch.testing.assert_close(got.double(), want, atol=5e-3, rtol=5e-3)
 
 
 def batch_with(batch, groups, block):

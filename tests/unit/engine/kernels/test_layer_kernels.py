@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kvasir_engine.attention.base import KVScales
 from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.quantized_rows import FP8
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 from kvasir_engine.runner.token_inputs import torch_token_inputs
@@ -163,6 +165,26 @@ def test_store_qkv(
     got = kernels.store_qkv(given.to(DEVICE), cos, sin, norm, cache, slots.to(DEVICE), heads)
     torch.testing.assert_close(got.cpu(), apply_rotary(q, table), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(cache.cpu(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_store_qkv_in_float8(kernels) -> None:
+    """Of numbers that float8 has, since the interpreter rounds others as no GPU does."""
+    heads, kv_heads, dim, slots = 4, 2, 24, torch.tensor([1, 7, 11])
+    # Where nothing turns.
+    table = RotaryEmbedding(RotaryConfig(16, 10_000.0))(torch.zeros(3).int(), torch.float32)
+    x = torch.randint(-15, 16, (3, heads + 2 * kv_heads, dim)) / 4
+    x[1, -1, 5] = 1e4
+    scales = KVScales(0.25, 8.0)
+    cache = torch.zeros(2, 3, 4, kv_heads, dim).to(FP8).to(DEVICE)
+    cos, sin = (each.to(DEVICE) for each in table)
+    given = x.to(DEVICE), cos, sin, None, cache, slots.to(DEVICE), heads
+    got = kernels.store_qkv(*given, scales=scales)
+    assert torch.equal(got.cpu(), x[:, :heads])
+    want = torch.zeros(2, 12, kv_heads, dim)
+    want[0, slots] = x[:, heads : heads + kv_heads] / scales.key
+    # What is too large for float8 is its largest number.
+    want[1, slots] = (x[:, heads + kv_heads :] / scales.value).clamp(max=448)
+    assert torch.equal(cache.cpu().float().flatten(1, 2), want)
 
 
 @pytest.mark.slow
