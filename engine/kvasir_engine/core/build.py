@@ -100,9 +100,7 @@ def _build_runner(
 ) -> BuiltRunner:
     # torch is imported only when it computes: a simulated engine starts without it.
     if settings.device == "sim":
-        from kvasir_engine.sim.sim_build import build_sim_runner
-
-        return build_sim_runner(settings, model_dir)
+        return _build_simulated(settings, model_dir, on_rank_death)
     timer = StartupTimer()
     with Precompiler(settings, model_dir) as precompiler:
         if settings.tensor_parallel_size > 1:
@@ -114,3 +112,15 @@ def _build_runner(
         with timer.phase("imports"):
             from kvasir_engine.startup.torch_build import build_torch_runner
         return build_torch_runner(settings, model_dir, timer, precompiler)
+
+
+def _build_simulated(
+    settings: EngineSettings, model_dir: Path, on_rank_death: OnRankDeath | None
+) -> BuiltRunner:
+    if settings.tensor_parallel_size > 1:
+        from kvasir_engine.parallel.parallel_build import build_parallel_runner
+
+        return build_parallel_runner(settings, model_dir, on_death=on_rank_death)
+    from kvasir_engine.sim.sim_build import build_sim_runner
+
+    return build_sim_runner(settings, model_dir)

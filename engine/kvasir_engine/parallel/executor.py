@@ -112,12 +112,14 @@ class Executor:
             self._directory.cleanup()
 
     def _leave(self) -> None:
-        # Not before now: the workers start while this process still imports torch.
-        from kvasir_engine.device.collectives import destroy_tensor_parallel
-
         failed = self._watch.failed
         if self._before_close is not None and not failed:
             self._before_close()
+        if self._settings.device == "sim":
+            return
+        # Not before now: the workers start while this process still imports torch.
+        from kvasir_engine.device.collectives import destroy_tensor_parallel
+
         destroy_tensor_parallel(failed=failed)
 
     def _start(self, rank: int) -> WorkerProcess:

@@ -13,6 +13,7 @@ from kvasir_engine.parallel.executor import Executor, OnRankDeath
 from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
 from kvasir_engine.parallel.protocol import Progress
 from kvasir_engine.settings import EngineSettings, SettingsError
+from kvasir_engine.sim.sim_build import build_sim_runner
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer
 from kvasir_engine.startup.precompile.precompile import Precompiler
 
@@ -42,6 +43,8 @@ def build_parallel_runner(
     executor = Executor(settings, model_dir, step_bytes=step_bytes, on_death=on_death)
     try:
         with executor.together():
+            if settings.device == "sim":
+                return _build_simulated_rank_zero(executor, settings, model_dir)
             return _build_rank_zero(executor, settings, model_dir, timer, precompiler)
     except BaseException:
         executor.close()
@@ -66,6 +69,16 @@ def _build_rank_zero(
     executor.wait_for(Progress.IMPORTED)
     meet(0, size, store=executor.store, device=device, step_bytes=executor.step_bytes)
     built_runner = build_torch_runner(settings, model_dir, timer, precompiler)
+    executor.wait_for(Progress.READY)
+    built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
+    return built_runner
+
+
+def _build_simulated_rank_zero(
+    executor: Executor, settings: EngineSettings, model_dir: Path
+) -> BuiltRunner:
+    """Build rank 0 of simulated ranks: processes and plans are real, and nothing is summed."""
+    built_runner = build_sim_runner(settings, model_dir)
     executor.wait_for(Progress.READY)
     built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
     return built_runner

@@ -14,12 +14,16 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
 from kvasir_engine.parallel.stopped_process import LOOK_SECONDS, StoppedProcess
 from kvasir_engine.parent_death import die_with_parent
+
+if TYPE_CHECKING:
+    from kvasir_engine.step_runner import Runner
 
 
 def main() -> int:
@@ -40,10 +44,13 @@ def main() -> int:
 
 
 def _serve(config: WorkerConfig) -> None:
+    if config.settings.device == "sim":
+        from kvasir_engine.sim.sim_build import build_sim_runner
+
+        _replay(config, build_sim_runner(config.settings, Path(config.model_dir)).runner)
+        return
     # torch takes seconds to import, in which signals must already be handled as above.
     from kvasir_engine.device.collectives import destroy_tensor_parallel
-    from kvasir_engine.parallel.plan_channel import PlanReader
-    from kvasir_engine.parallel.plan_codec import decode, decode_masks
     from kvasir_engine.parallel.rendezvous import meet
     from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
@@ -57,7 +64,15 @@ def _serve(config: WorkerConfig) -> None:
         device=device,
         step_bytes=config.step_bytes,
     )
-    runner = build_torch_runner(settings, Path(config.model_dir)).runner
+    _replay(config, build_torch_runner(settings, Path(config.model_dir)).runner)
+    destroy_tensor_parallel()
+
+
+def _replay(config: WorkerConfig, runner: Runner) -> None:
+    """Run rank 0's plans until it closes their channel."""
+    from kvasir_engine.parallel.plan_channel import PlanReader
+    from kvasir_engine.parallel.plan_codec import decode, decode_masks
+
     gc.collect()
     gc.freeze()
     _report(config, Report(Progress.READY))
@@ -71,7 +86,6 @@ def _serve(config: WorkerConfig) -> None:
             plan.masks = decode_masks(masks)
         runner.sample(plan)
     runner.close()
-    destroy_tensor_parallel()
 
 
 def _watch_rank_zero(pid: int) -> None:

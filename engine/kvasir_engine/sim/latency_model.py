@@ -89,6 +89,21 @@ class SpeedProfile:
         (left, low), (right, high) = points[after - 1], points[after]
         return low + (high - low) * (tokens - left) / (right - left)
 
+    def over_ranks(self, ranks: int) -> SpeedProfile:
+        """Return the profile of `ranks` such devices that share every layer.
+
+        Each does its part of the products and of attention, and holds its part of every block, so
+        that there are as many times the blocks. Collectives take no time and weights leave no room
+        for further blocks: neither was measured, so steps are too short and blocks too few.
+        """
+        return replace(
+            self,
+            gemm_points=tuple((tokens, ms / ranks) for tokens, ms in self.gemm_points),
+            kv_bytes_per_token=self.kv_bytes_per_token / ranks,
+            attention_flops_per_pair=self.attention_flops_per_pair / ranks,
+            num_kv_blocks=ranks * self.num_kv_blocks,
+        )
+
     def with_fp8_cache(self) -> SpeedProfile:
         """The device with keys and values of a byte: twice the blocks, half as much to read."""
         return replace(

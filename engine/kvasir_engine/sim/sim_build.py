@@ -34,6 +34,7 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
     timer = StartupTimer()
     with timer.phase("profile"):
         profile = SpeedProfile.load(settings.speed_profile)
+        profile = profile.over_ranks(settings.tensor_parallel_size)
     with timer.phase("config"):
         try:
             shape = parse_shape(settings.overrides.apply(load_config(model_dir)))

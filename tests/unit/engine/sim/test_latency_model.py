@@ -30,6 +30,15 @@ def test_gemm_time_between_below_and_beyond_the_points(h200):
     assert h200.gemm_ms(16384) == pytest.approx(2 * h200.gemm_ms(8192))
 
 
+def test_ranks_share_a_step_but_for_its_overhead(h200):
+    two = h200.over_ranks(2)
+    fixed = h200.overhead_ms + h200.small_us_per_token * 8 / 1e3
+    whole, shared = (each.step_ms(8, 100_000, 5e6) - fixed for each in (h200, two))
+    assert whole == pytest.approx(2 * shared)
+    assert two.num_kv_blocks == 2 * h200.num_kv_blocks
+    assert h200.over_ranks(1) == h200
+
+
 def test_keys_and_values_of_a_byte_take_half(h200):
     halved = h200.with_fp8_cache()
     assert halved.num_kv_blocks == 2 * h200.num_kv_blocks

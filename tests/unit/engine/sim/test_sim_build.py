@@ -113,6 +113,12 @@ def test_the_quantisation_is_what_the_user_asks_for(model_dir):
         build_sim_runner(settings(model_dir, quantization="gptq"), model_dir)
 
 
+def test_ranks_have_room_for_as_many_times_the_blocks(model_dir):
+    one = build_sim_runner(settings(model_dir), model_dir)
+    two = build_sim_runner(settings(model_dir, tensor_parallel_size=2), model_dir)
+    assert two.num_blocks == [2 * blocks for blocks in one.num_blocks]
+
+
 @pytest.mark.parametrize("asked", ["fp8", "fp8_e4m3"])
 def test_a_cache_in_fp8_has_twice_the_blocks(model_dir, asked):
     plain = build_sim_runner(settings(model_dir), model_dir)
@@ -129,14 +135,16 @@ def test_a_context_beyond_the_pool_is_lowered_or_refused(model_dir):
         build_sim_runner(settings(model_dir, cache=cache, max_model_len=161), model_dir)
 
 
-def test_a_simulated_core_is_built_without_torch(model_dir):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_simulated_core_is_built_without_torch(model_dir, ranks):
     script = f"""
 import sys
 from pathlib import Path
 from kvasir_engine.core.build import build_core
 from kvasir_engine.settings import EngineSettings
-settings = EngineSettings({str(model_dir)!r}, device="sim")
-build_core(settings, Path({str(model_dir)!r}))
+settings = EngineSettings({str(model_dir)!r}, device="sim", tensor_parallel_size={ranks})
+core = build_core(settings, Path({str(model_dir)!r}))
+core.built_runner.runner.close()
 sys.exit(any(name in sys.modules for name in ("torch", "transformers")))
 """
     env = {"PYTHONPATH": ":".join(sys.path)}
