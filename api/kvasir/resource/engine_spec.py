@@ -108,7 +108,7 @@ class EngineConfig(StrictModel):
 
     device: Device = "auto"
     """Device that the engine runs on; `sim` computes nothing and answers as fast as its speed
-    profile says."""
+    profile says. Its pods take the GPUs they ask for, to try out where real ones would go."""
 
     kv_cache_memory_bytes: ByteCount | None = None
     """Memory for KV on each device, in bytes or as a quantity (24Gi); by default what

@@ -36,7 +36,7 @@ class ResourceLimits(StrictModel):
     """CPU cores, on a cluster."""
 
     memory: Quantity | None = None
-    """Main memory, on a cluster."""
+    """Main memory, on a cluster, with what lies in /dev/shm."""
 
 
 class ResourceRequests(StrictModel):

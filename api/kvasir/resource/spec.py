@@ -133,10 +133,13 @@ class Spec(StrictModel):
             "engine.config.device cuda needs resources.limits nvidia.com/gpu",
         ),
         rule(
+            f"self.engine.config.device != 'cpu' || {_GPUS} == '0'",
+            "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu",
+        ),
+        rule(
             "!(self.engine.config.device in ['cpu', 'sim'])"
-            f" || ({_GPUS} == '0' && type(self.parallelism.tensor) != string)",
-            "engine.config.device cpu and sim use no GPU; remove resources.limits nvidia.com/gpu"
-            " and parallelism.tensor auto",
+            " || type(self.parallelism.tensor) != string",
+            "parallelism.tensor auto is for device cuda; write a number with cpu and sim",
         ),
         rule(
             "type(self.parallelism.tensor) != string"
@@ -217,13 +220,13 @@ class Spec(StrictModel):
             )
         if device == "cuda" and not gpus and tensor != "auto":
             raise ValueError("engine.config.device cuda needs resources.limits nvidia.com/gpu")
-        if device in ("cpu", "sim") and gpus:
+        if device == "cpu" and gpus:
             raise ValueError(
-                f"engine.config.device {device} uses no GPU; remove resources.limits nvidia.com/gpu"
+                "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu"
             )
         if device in ("cpu", "sim") and tensor == "auto":
             raise ValueError(
-                f"engine.config.device {device} uses no GPU; remove parallelism.tensor auto"
+                f"parallelism.tensor auto is for device cuda; write a number with {device}"
             )
         if self.cache is not None and not self.model.downloaded:
             raise ValueError(

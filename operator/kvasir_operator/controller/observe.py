@@ -170,7 +170,7 @@ class Observer:
         return metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
 
     async def _hardware(self, deployment: LLMDeployment) -> Hardware:
-        if device_of(deployment.spec) != "cuda":
+        if device_of(deployment.spec) != "cuda" and not deployment.spec.resources.limits.gpus:
             return Hardware()
         nodes = await self._nodes.get() if self._settings.node_reads else None
         selector = deployment.spec.pod_template.node_selector

@@ -33,7 +33,9 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
     wanted = inputs.spec.parallelism.tensor
     fixed = 1 if wanted == "auto" else wanted
     if device_of(inputs.spec) != "cuda":
-        met = _condition(True, Reason.NOT_NEEDED, "It runs without GPUs.")
+        idle = inputs.spec.resources.limits.gpus
+        told = "It computes nothing on its GPUs." if idle else "It runs without GPUs."
+        met = _condition(True, Reason.NOT_NEEDED, told)
         return GPUFit(tensor=fixed, conditions=met)
     facts = _facts(download)
     if facts is None:

@@ -122,6 +122,12 @@ ACCEPTED = {
     "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
     "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
+    "sim on GPUs": spec(
+        TINY,
+        engine={"config": {"device": "sim"}},
+        resources={"limits": {GPU: 2}},
+        parallelism={"tensor": 2},
+    ),
     "existing claim": spec(cache={"pvc": {"claimName": "c"}}),
     "new claim": spec(cache={"pvc": {"size": "5Gi", "accessModes": ["ReadWriteMany"]}}),
     "download": spec(
@@ -193,7 +199,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "cpu": (
         spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cpu"}}),
-        "engine.config.device cpu and sim use no GPU",
+        "engine.config.device cpu uses no GPU",
+    ),
+    "sim and auto": (
+        spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "sim"}}),
+        "parallelism.tensor auto is for device cuda",
     ),
     "auto": (spec(TINY, parallelism={"tensor": "auto"}), "needs a model that is downloaded"),
     "cache": (spec(TINY, cache={}), "cache is for models that are downloaded"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import KERNELS
+from kvasir.quantity import parse_bytes
 from kvasir.resource import engine_command, labels
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
@@ -117,7 +118,8 @@ def _environment(inputs: PlanInputs) -> Iterator[Object]:
 
 def _resources(inputs: PlanInputs, tensor: int) -> Object:
     given = inputs.spec.resources
-    gpus = tensor if device_of(inputs.spec) == "cuda" else 0
+    # A simulated engine takes what it asks for
+    gpus = tensor if device_of(inputs.spec) == "cuda" else given.limits.gpus
     limits: Object = given.limits.model_dump(exclude_none=True, include={"cpu", "memory"})
     if gpus:
         limits["nvidia.com/gpu"] = str(gpus)
@@ -160,12 +162,23 @@ def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
     if not _kernels_are_kept(inputs):
         yield {"name": "cache", "emptyDir": {}}
     yield {"name": "tmp", "emptyDir": {}}
-    size = _SHM_PER_GPU * tensor if tensor > 1 else _MIN_SHM
-    yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size >> 20}Mi"}}
+    size = f"{_shm_bytes(inputs, tensor) >> 20}Mi"
+    yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     if _has_fleet(inputs):
         items = [{"key": "secret", "path": "secret"}]
         name = inputs.settings.fleet_secret_copy
         yield {"name": "fleet", "secret": {"secretName": name, "items": items}}
+
+
+def _shm_bytes(inputs: PlanInputs, tensor: int) -> int:
+    """Return the size of /dev/shm: room for the ranks' buffers, of at most half of the memory
+    limit, since what lies in it counts as the container's."""
+    size = _SHM_PER_GPU * tensor if tensor > 1 else _MIN_SHM
+    try:
+        limit = parse_bytes(inputs.spec.resources.limits.memory or "")
+    except ValueError:
+        return size
+    return max(1 << 20, min(size, limit // 2))
 
 
 def _has_fleet(inputs: PlanInputs) -> bool:

@@ -100,6 +100,11 @@ def test_several_documents_and_defaults() -> None:
             "  engine: {config: {device: cpu}}\n  resources: {limits: {nvidia.com/gpu: 1}}",
             "engine.config.device cpu uses no GPU",
         ),
+        (
+            "  engine: {config: {device: sim}}\n  parallelism: {tensor: auto}",
+            "parallelism.tensor auto is for device cuda; write a number with sim",
+        ),
+        ("  engine: {kvCacheDtype: int8}", "spec.engine.kvCacheDtype"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value_and_remedy(spec: str, sentence: str) -> None:

@@ -106,6 +106,45 @@ def test_no_engine_is_without_a_share_of_the_cpu(
     assert pod["containers"][0]["resources"] == resources
 
 
+@pytest.mark.parametrize(
+    ("limits", "tensor", "size"),
+    [
+        ({}, 1, "256Mi"),
+        ({"nvidia.com/gpu": 2}, 2, "2048Mi"),
+        ({"nvidia.com/gpu": 8, "memory": "64Gi"}, 8, "8192Mi"),
+        ({"nvidia.com/gpu": 8, "memory": "6Gi"}, 8, "3072Mi"),
+        ({"memory": "128Mi"}, 1, "64Mi"),
+    ],
+)
+def test_shared_memory_has_room_for_every_rank_within_the_pods_limit(
+    limits: dict[str, Any], tensor: int, size: str, world: Any, make: Any
+) -> None:
+    spec = {"resources": {"limits": limits}, "parallelism": {"tensor": tensor}}
+    made = world({"model": {"uri": "builtin://kvasir-tiny"}, **spec}).plan()
+    pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "shm")
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+    (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "shm")
+    assert mount["mountPath"] == "/dev/shm"
+
+
+def test_a_simulated_engine_takes_the_gpus_it_asks_for(world: Any, make: Any) -> None:
+    spec = {
+        "model": {"uri": "builtin://kvasir-tiny"},
+        "engine": {"config": {"device": "sim"}},
+        "resources": {"limits": {"nvidia.com/gpu": 2}},
+        "parallelism": {"tensor": 2},
+    }
+    made = world(spec).plan()
+    pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
+    (engine,) = pod["containers"]
+    assert engine["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    args = engine["args"]
+    assert args[args.index("--tensor-parallel-size") + 1] == "2"
+    assert args[args.index("--device") + 1] == "sim"
+    assert make.condition(made, "Fits")[1:] == ("NotNeeded", "It computes nothing on its GPUs.")
+
+
 def test_pods_meet_the_restricted_standard(world: Any, make: Any) -> None:
     pod = make.manifest(world().plan(), "Deployment")["spec"]["template"]["spec"]
     security = pod["containers"][0]["securityContext"]

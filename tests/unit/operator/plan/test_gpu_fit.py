@@ -23,18 +23,19 @@ SMALL = {
     "max_position_embeddings": 8192,
     "torch_dtype": "bfloat16",
 }
+GROUPED = {"quant_method": "awq", "bits": 4, "group_size": 128}
 AUTO = {"model": {"uri": "hf://org/model"}, "parallelism": {"tensor": "auto"}}
 
 
 @pytest.fixture
 def known(world: Any, make: Any) -> Any:
-    """known(spec): a world whose model is downloaded and whose config.json is known."""
+    """known(spec, **config): a world whose model is downloaded and whose config.json is known."""
 
-    def build(spec: dict[str, Any]) -> Any:
+    def build(spec: dict[str, Any], **config: Any) -> Any:
         claim = {"metadata": {"name": "m-models", "namespace": "ns", "uid": "c"}, "spec": {}}
         one = world(spec).see(claim=claim)
         job = make.manifest(one.plan(), "Job")
-        model = json.dumps({"config": SMALL, "weightsBytes": 16_060_522_496})
+        model = json.dumps({"config": {**SMALL, **config}, "weightsBytes": 16_060_522_496})
         job["metadata"]["annotations"]["kvasir.dev/model-config"] = model
         done = {"type": "Complete", "status": "True", "lastTransitionTime": format_time(make.NOW)}
         job["status"] = {"conditions": [done]}
@@ -57,6 +58,32 @@ def test_auto_takes_as_few_gpus_as_do(known: Any, make: Any, gigabytes: int, cou
     assert made.status["fit"]["weightsGiB"] == pytest.approx(14.96, abs=0.5)
     args = make.manifest(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert ("--tensor-parallel-size" in args) == (count != "1")
+
+
+@pytest.mark.parametrize(
+    ("config", "spec", "count"),
+    [
+        ({}, {}, "4"),
+        ({}, {"model": {"quantization": "fp8"}}, "2"),
+        ({"quantization_config": {"quant_method": "fp8"}}, {}, "2"),
+        ({"quantization_config": GROUPED}, {}, "2"),
+        ({"quantization_config": GROUPED, "max_position_embeddings": 65_536}, {}, "4"),
+        (
+            {"quantization_config": GROUPED, "max_position_embeddings": 65_536},
+            {"engine": {"kvCacheDtype": "fp8"}},
+            "2",
+        ),
+    ],
+)
+def test_auto_counts_what_is_quantised(
+    known: Any, make: Any, config: dict[str, Any], spec: dict[str, Any], count: str
+) -> None:
+    wanted = make.merged(AUTO, spec)
+    made = known(wanted, **config).see(hardware=Hardware(8 << 30, 8, (8, 9))).plan()
+    assert gpus(make, made) == count, make.condition(made, "Fits")
+    pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
+    (shm,) = (each["emptyDir"] for each in pod["volumes"] if each["name"] == "shm")
+    assert shm == {"medium": "Memory", "sizeLimit": f"{int(count) << 10}Mi"}
 
 
 def test_other_nodes_are_no_reason_to_restart_engines(known: Any, make: Any) -> None:

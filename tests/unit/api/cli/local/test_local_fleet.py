@@ -11,7 +11,9 @@ from kvasir.cli.local.local_fleet import Fleet, plan_fleet
 from kvasir.resource import LLMDeployment
 
 
-def deployment(name: str, /, replicas: int = 1, gpus: int = 0, **model: Any) -> LLMDeployment:
+def deployment(
+    name: str, /, replicas: int = 1, gpus: int = 0, device: str = "auto", **model: Any
+) -> LLMDeployment:
     return LLMDeployment.model_validate(
         {
             "apiVersion": "kvasir.dev/v1alpha1",
@@ -20,6 +22,7 @@ def deployment(name: str, /, replicas: int = 1, gpus: int = 0, **model: Any) -> 
             "spec": {
                 "model": {"uri": "hf://a/b", **model},
                 "replicas": replicas,
+                "engine": {"config": {"device": device}},
                 "resources": {"limits": {"nvidia.com/gpu": gpus}},
                 "parallelism": {"tensor": gpus or 1},
                 "lifecycle": {"drainSeconds": 7 * replicas},
@@ -79,6 +82,13 @@ def test_each_replica_has_its_own_gpus(tmp_path: Path) -> None:
         environ={"CUDA_VISIBLE_DEVICES": "0, 2,GPU-x,5,6"},
     )
     assert [e.env["CUDA_VISIBLE_DEVICES"] for e in fleet.engines] == ["0,2", "GPU-x,5", ""]
+
+
+def test_a_simulated_replica_needs_none_on_one_machine(tmp_path: Path) -> None:
+    asking = deployment("a", gpus=2, device="sim"), deployment("b", gpus=1)
+    fleet = plan(tmp_path, *asking, environ={"CUDA_VISIBLE_DEVICES": "0"})
+    assert [e.env["CUDA_VISIBLE_DEVICES"] for e in fleet.engines] == ["", "0"]
+    assert fleet.engines[0].command.count("--tensor-parallel-size") == 1
 
 
 def test_too_few_gpus(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from support.llama_config import LLAMA_8B
 
-from kvasir.models.fit.gpu_table import GPUS
+from kvasir.engine_values import KVCacheDtype
+from kvasir.models.fit.gpu_table import GPUS, gpu_capability
 from kvasir.models.fit.replica_fit import CheckpointFacts, FitResult, fits
 from kvasir.resource import parse_documents
 from kvasir.resource.llmdeployment import Spec
@@ -19,7 +20,6 @@ LLAMA_70B = LLAMA_8B | {
     "num_attention_heads": 64,
     "head_dim": 128,
 }
-LLAMA_70B_AWQ = LLAMA_70B | {"quantization_config": {"quant_method": "awq", "bits": 4}}
 QWEN3_30B_A3B = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "model_type": "qwen3_moe",
@@ -48,10 +48,24 @@ QWEN2_7B = {
     "torch_dtype": "bfloat16",
     "vocab_size": 152064,
 }
+QWEN3_235B_A22B = QWEN3_30B_A3B | {
+    "hidden_size": 4096,
+    "moe_intermediate_size": 1536,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 94,
+}
+FP8, AWQ, MXFP4 = (
+    {"quantization_config": {"quant_method": method, **fields}}
+    for method, fields in (
+        ("fp8", {"activation_scheme": "static", "kv_cache_scheme": "static"}),
+        ("awq", {"bits": 4}),
+        ("mxfp4", {}),
+    )
+)
 UNKNOWN = LLAMA_8B | {"model_type": "brandnew", "architectures": ["BrandNewForCausalLM"]}
 
 
-def spec(gpus: int = 1, tensor: int | None = None, **config: Any) -> Spec:
+def spec(gpus: int = 1, tensor: int | str | None = None, **config: Any) -> Spec:
     (deployment,) = parse_documents(
         f"""
 apiVersion: kvasir.dev/v1alpha1
@@ -91,7 +105,7 @@ def test_arguments_that_change_the_config_count() -> None:
         (LLAMA_70B, spec(), "h200", False, 2),
         (LLAMA_70B, spec(2), "h100", True, 4),
         (LLAMA_70B, spec(4), "h100", True, 4),
-        (LLAMA_70B_AWQ, spec(), "h100", True, 2),
+        (LLAMA_70B | AWQ, spec(), "h100", True, 2),
         (QWEN3_30B_A3B, spec(), "a100-80", True, 1),
         (QWEN3_30B_A3B, spec(), "l40s", False, 2),
         (QWEN2_7B, spec(8), "h100", False, 1),
@@ -102,6 +116,47 @@ def test_published_models(
 ) -> None:
     result = fits(asked, CheckpointFacts(config), GPUS[gpu])
     assert (result.fits, result.suggested_tensor) == (answer, suggested), result.message
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "kv", "suggested", "dtype"),
+    [
+        (LLAMA_70B, "h100", "auto", 4, "bfloat16"),
+        (LLAMA_70B | FP8, "h100", "auto", 2, "fp8"),
+        (LLAMA_70B | FP8, "a100-80", "auto", 2, "bfloat16"),
+        (LLAMA_70B | AWQ, "h100", "auto", 2, "bfloat16"),
+        (LLAMA_70B | AWQ, "h100", "fp8", 1, "fp8"),
+        (LLAMA_70B | AWQ, "l4", "auto", 8, "bfloat16"),
+        (LLAMA_70B | AWQ, "l4", "fp8_e4m3", 4, "fp8"),
+        (QWEN3_235B_A22B, "h100", "auto", 8, "bfloat16"),
+        (QWEN3_235B_A22B | FP8, "h100", "auto", 4, "fp8"),
+        (QWEN3_235B_A22B | MXFP4, "h100", "auto", 2, "bfloat16"),
+        (QWEN3_235B_A22B | MXFP4, "l40s", "fp8", 4, "fp8"),
+    ],
+)
+def test_auto_counts_weights_and_cache_as_they_are_stored(
+    config: dict[str, Any], gpu: str, kv: KVCacheDtype, suggested: int, dtype: str
+) -> None:
+    plain = spec(0, "auto")
+    asked = plain.model_copy(
+        update={"engine": plain.engine.model_copy(update={"kv_cache_dtype": kv})}
+    )
+    result = fits(asked, CheckpointFacts(config), GPUS[gpu], 8, gpu_capability(gpu))
+    assert (result.fits, result.suggested_tensor) == (True, suggested), result.message
+    assert result.kv_dtype == dtype
+    assert ("tokens in fp8" in result.message) == (dtype == "fp8")
+
+
+def test_a_cache_that_the_gpus_cannot_read_is_refused_with_the_reason() -> None:
+    plain = spec(0, "auto")
+    asked = plain.model_copy(
+        update={"engine": plain.engine.model_copy(update={"kv_cache_dtype": "fp8"})}
+    )
+    refused = fits(asked, CheckpointFacts(LLAMA_8B), GPUS["a100-80"], 8, (8, 0))
+    assert (refused.fits, refused.suggested_tensor) == (False, None)
+    assert refused.message.endswith("this one has 8.0; take auto.")
+    unknown = fits(asked, CheckpointFacts(LLAMA_8B), GPUS["h100"], 8)
+    assert (unknown.fits, unknown.kv_dtype) == (True, "fp8")
 
 
 def test_the_message_has_the_numbers_and_the_remedy() -> None:
@@ -133,7 +188,7 @@ def test_the_quantisation_that_is_asked_for_counts() -> None:
     assert half.weights_bytes is not None
     assert whole.weights_bytes is not None
     assert half.weights_bytes < 0.55 * whole.weights_bytes
-    refused = fits(asked, CheckpointFacts(LLAMA_70B_AWQ), GPUS["h100"])
+    refused = fits(asked, CheckpointFacts(LLAMA_70B | AWQ), GPUS["h100"])
     assert refused.fits is None
     assert "--quantization fp8: the checkpoint's weights are awq" in refused.message
 
