@@ -48,8 +48,10 @@ class _Card(msgspec.Struct):
 
     @property
     def identity(self) -> ModelIdentity:
+        # Engines from before there was a choice store keys and values in the model's type.
+        kv_cache_dtype = self.kv_cache_dtype or self.dtype
         return ModelIdentity(
-            self.root, self.revision, self.dtype, self.quantization, self.kv_cache_dtype
+            self.root, self.revision, self.dtype, self.quantization, kv_cache_dtype
         )
 
 

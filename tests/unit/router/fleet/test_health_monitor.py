@@ -213,10 +213,12 @@ async def test_a_card_says_what_a_replica_computes(
     card = {"root": "a/b", "revision": "abc", **computes}
     told = await start_replica(card=card)
     silent = await start_replica()
-    router = await start_router([model_entry("m", told, silent)])
+    older = await start_replica(card={**card, "kv_cache_dtype": None})
+    router = await start_router([model_entry("m", told, silent, older)])
     identity = ModelIdentity("a/b", "abc", "bfloat16", "awq", "fp8")
     assert router.replica("m", "r0").serves == identity
     assert router.replica("m", "r1").serves == ModelIdentity()
+    assert router.replica("m", "r2").serves == identity._replace(kv_cache_dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
