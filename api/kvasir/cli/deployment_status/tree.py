@@ -91,7 +91,8 @@ def _fit(fit: Mapping[str, Any]) -> str:
     if fit.get("weightsGiB") is not None:
         parts.append(f"weights {fit['weightsGiB']:.1f} GiB")
     if fit.get("kvTokens") is not None:
-        parts.append(f"KV cache {fit['kvTokens']} tokens")
+        dtype = f" in {fit['kvCacheDtype']}" if fit.get("kvCacheDtype") else ""
+        parts.append(f"KV cache {fit['kvTokens']} tokens{dtype}")
     if fit.get("tensor"):
         gpus = fit["tensor"]
         parts.append("1 GPU a replica" if gpus == 1 else f"{gpus} GPUs a replica")

@@ -47,7 +47,7 @@ RESOURCE: dict[str, Any] = {
             "totalBytes": 16 << 30,
             "etaSeconds": 90,
         },
-        "fit": {"weightsGiB": 15.3, "kvTokens": 210000, "tensor": 1},
+        "fit": {"weightsGiB": 15.3, "kvTokens": 210000, "kvCacheDtype": "fp8", "tensor": 1},
         "startup": {"scheduleSeconds": 3, "loadSeconds": 40},
     },
 }
@@ -251,7 +251,7 @@ def test_the_tree_shows_it_all_and_no_control_characters() -> None:
         "qwen, chat",
         "downloading 4.0 GiB of 16.0 GiB (25 %), 1 min left",
         "qwen-models Bound, 100Gi, ReadWriteOnce",
-        "weights 15.3 GiB, KV cache 210000 tokens, 1 GPU a replica",
+        "weights 15.3 GiB, KV cache 210000 tokens in fp8, 1 GPU a replica",
         "schedule 3 s, load 40 s",
         "✗  Accepted",
         "qwen-1  engine  Running  on n1  3 restarts  10 min",
