@@ -114,7 +114,7 @@ ACCEPTED = {
             ]
         }
     ),
-    "KV type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
+    "kv type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
     "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
     "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
@@ -122,7 +122,7 @@ ACCEPTED = {
     "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
     "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
-    "sim on GPUs": spec(
+    "sim on gpus": spec(
         TINY,
         engine={"config": {"device": "sim"}},
         resources={"limits": {GPU: 2}},
@@ -180,8 +180,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         spec(engine={"config": {"kvCacheMemoryBytes": "much"}}),
         "write an amount of memory, for example 24Gi",
     ),
-    "KV type": (spec(engine={"kvCacheDtype": "int8"}), 'Unsupported value: "int8"'),
-    "KV type by flag": (
+    "kv type": (spec(engine={"kvCacheDtype": "int8"}), 'Unsupported value: "int8"'),
+    "kv type by flag": (
         spec(engine={"args": ["--kv-cache-dtype", "fp8"]}),
         "use spec.engine.kvCacheDtype",
     ),
