@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Int4Ops:
+    """The kernels of weights in 4 bits."""
+
+    linear: Callable[..., torch.Tensor]
+    gated: Callable[..., torch.Tensor | None]
+    parts: Callable[..., torch.Tensor | None]
+    dequantized: Callable[..., torch.Tensor]
+    grouped: Callable[..., torch.Tensor]
+    max_few_tokens: int
+    """Largest number of tokens that `linear` takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class FusedOps:
     """The fused kernels; each function documents its own arguments."""
 
@@ -47,6 +60,7 @@ class FusedOps:
     """`kernels.grouped_gemm`."""
     moe_blocks: ModuleType
     """`kernels.expert_routing`."""
+    int4: Int4Ops
 
 
 def fused_ops(device: torch.device) -> FusedOps | None:
@@ -64,6 +78,9 @@ def _fused_ops() -> FusedOps:
     from kvasir_engine.kernels.gemm import fp8_linear as fp8
     from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm, skinny_parts
     from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
+    from kvasir_engine.kernels.int4 import int4_linear as of_int4
+    from kvasir_engine.kernels.int4.int4_dequantize import dequantized
+    from kvasir_engine.kernels.int4.int4_grouped_gemm import int4_grouped_gemm
     from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows
@@ -91,4 +108,12 @@ def _fused_ops() -> FusedOps:
         fp8_block,
         moe,
         moe_blocks,
+        Int4Ops(
+            of_int4.int4_linear,
+            of_int4.int4_gated,
+            of_int4.int4_parts,
+            dequantized,
+            int4_grouped_gemm,
+            of_int4.MAX_FEW_TOKENS,
+        ),
     )

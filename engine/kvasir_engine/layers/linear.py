@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +11,8 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.block_output import BlockOutput, Output
 from kvasir_engine.layers.fused import fused_ops
-from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter, siblings
+from kvasir_engine.layers.stored_shard import shard_of, whole_shape
+from kvasir_engine.layers.weights import WeightSlot, parameter, siblings
 from kvasir_engine.quantization.linear_method import Input, LinearMethod, Stored
 from kvasir_engine.quantization.plain import PLAIN
 
@@ -69,6 +69,10 @@ class ParallelLinear(nn.Module):
     weight: nn.Parameter
     weight_scale: nn.Parameter
     input_scale: nn.Parameter
+    weight_zero: nn.Parameter | None
+    input_groups: nn.Parameter | None
+    input_order: nn.Parameter | None
+    experts = 1
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -151,7 +155,7 @@ class ColumnParallelLinear(ParallelLinear):
         names = self.modules_in_checkpoint(path)
         for at, part in enumerate(self.parts):
             rows = slice(first, first + part.local)
-            shard = shard_of(stored, rows, 0, whole * self.fused + part.start)
+            shard = shard_of(stored, rows, stored.outputs_dim, whole * self.fused + part.start)
             shards.append(shard)
             if not self.fused:
                 shape = whole_shape(stored, part.size, self.local_inputs)
@@ -191,39 +195,3 @@ class RowParallelLinear(ParallelLinear):
         if self.bias is not None:
             slots[f"{path}.bias"] = WeightSlot.whole(self.bias.data)
         return slots
-
-
-def whole_shape(stored: Stored, outputs: int, inputs: int) -> tuple[int, ...]:
-    """Return the shape that a checkpoint has of `stored` for a matrix of these sizes."""
-    if stored.single:
-        return (1,)
-    shape = [_units(outputs, stored), *stored.target.shape[1:]]
-    if stored.inputs_dim is not None:
-        shape[stored.inputs_dim] = _units(inputs, stored)
-    return tuple(shape)
-
-
-def _units(size: int, stored: Stored) -> int:
-    """Numbers of `stored` that a checkpoint has for `size` outputs or inputs."""
-    return -(-size // stored.unit)
-
-
-def shard_of(stored: Stored, rows: slice, dim: int | None, start: int) -> WeightShard:
-    """Return the shard for these outputs of a stored tensor, which holds `start` and on along dim,
-    or all of it without one.
-
-    Raises ValueError when outputs or inputs that share a number would be divided.
-    """
-    store = None if stored.store is None else partial(stored.store, rows)
-    if stored.single:
-        return WeightShard(stored.target[rows.start : rows.start + 1], store=store)
-    if dim is None:
-        dim, start = 0, 0
-    for edge in (rows.start, start):
-        if edge % stored.unit:
-            raise ValueError(
-                f"blocks of {stored.unit} weights share a scale, and a rank or a merged matrix"
-                f" begins within one, at {edge}; choose another tensor-parallel-size"
-            )
-    target = stored.target[rows.start // stored.unit : _units(rows.stop, stored)]
-    return WeightShard(target, dim, start // stored.unit, store)

@@ -11,7 +11,8 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
-from kvasir_engine.layers.linear import ParallelLinear, shard_of, whole_shape
+from kvasir_engine.layers.linear import ParallelLinear
+from kvasir_engine.layers.stored_shard import shard_of, whole_shape
 from kvasir_engine.layers.weights import WeightSlot, parameter
 from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.plain import linear
@@ -45,6 +46,7 @@ class ExpertLinear(ParallelLinear):
 
     def __init__(self, experts: int, inputs: int, outputs: int) -> None:
         super().__init__(inputs, experts * outputs, bias=False)
+        self.experts = experts
         self.shape = experts, outputs, inputs
 
     @property
@@ -102,6 +104,10 @@ class MoE(nn.Module):
 
         def grouped(layer: ExpertLinear, inputs: torch.Tensor, **options: Any) -> torch.Tensor:
             prepared = layer.prepare(inputs.contiguous())
+            in_4_bits = layer.method.int4_weight(layer)
+            if in_4_bits is not None:
+                given = prepared, in_4_bits, blocks, tuning
+                return fused.int4.grouped(*given, experts=experts, top_k=top_k, **options)
             out: torch.Tensor = moe.grouped_gemm(
                 prepared,
                 layer.matrices,
@@ -150,7 +156,7 @@ class MoE(nn.Module):
             for stored in layer.method.stored(layer):
                 outputs, inputs = up_shape if by_rows else up_shape[::-1]
                 shape = whole_shape(stored, outputs, inputs)
-                dim = 0 if by_rows else stored.inputs_dim
+                dim = stored.outputs_dim if by_rows else stored.inputs_dim
                 for expert in range(c.num_experts):
                     begin = layer.rows_of(expert).start + first
                     rows = slice(begin, begin + (self.local if by_rows else c.hidden_size))

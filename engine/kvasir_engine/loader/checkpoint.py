@@ -23,9 +23,14 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _TENSORS_PER_TASK = 32
 _MAX_THREADS = 8
-_NOT_WEIGHTS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias", ".k_scale", ".v_scale")
-"""Endings of constants that older checkpoints carry and that are computed here, and of scales for a
-quantised KV cache."""
+_NOT_WEIGHTS = (
+    *("rotary_emb.inv_freq", "masked_bias", "attn.bias"),
+    *(".k_scale", ".v_scale"),
+    *(".qzeros", ".g_idx", ".weight_shape"),
+)
+"""Endings of constants that older checkpoints carry and that are computed here, of scales for a
+quantised KV cache, and of what config.json says of 4-bit weights, too: that zero points are all
+alike, the order of inputs, and shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: WeightSlot) ->
 
 def _read(name: str, tensors: Any, stream: TensorFile, shard: WeightShard) -> None:
     lies = stream.tensors[name]
+    if shard.start == 0 and lies.shape == tuple(shard.target.shape):
+        shard = replace(shard, dim=0)  # All of it, whichever dimension is divided.
     if lies.streams(shard):
         stream.read(name, shard, buffers_of_thread(shard.target.device))
         return

@@ -19,6 +19,7 @@ from kvasir.models.config_overrides import ConfigOverrides
 from kvasir.models.fit.estimate import weight_bytes
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
+from kvasir.models.quantization import Numbers
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.capability import unsupported_dtype, unsupported_fp8
 from kvasir_engine.device.collectives import tensor_parallel
@@ -151,7 +152,7 @@ def _require_quantized_layers(shape: ModelShape, device: torch.device, *, native
             f"{shape.architecture} runs through transformers' code, and {quantization.summary}"
             f" weights are multiplied by native code alone; {remedy}"
         )
-    fault = unsupported_fp8(device)
+    fault = unsupported_fp8(device) if quantization.numbers is Numbers.FP8 else None
     if fault is not None:
         raise ModelLoadError(fault)
 
@@ -201,11 +202,16 @@ class _Source:
 
 
 def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
+    checkpoint = Checkpoint(model_dir, model.slot_name)
     try:
-        slots = model_slots(model)
+        unused = checkpoint.fill(model_slots(model))
+        for module in model.modules():
+            if isinstance(module, ParallelLinear):
+                module.method.finish(module)
+    except ModelLoadError:
+        raise
     except ValueError as error:
         raise ModelLoadError(f"{model_dir}: {error}") from error
-    unused = Checkpoint(model_dir, model.slot_name).fill(slots)
     unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from kvasir.models.quantization import Activations, Quantization, Scales
+from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import (
     FP8,
     FP8_MAX,
@@ -88,6 +89,9 @@ class Fp8Linear:
             stored.append(Stored("input_scale", scales, store=largest, single=True))
         return stored
 
+    def finish(self, layer: LinearLayer) -> None:
+        """LinearMethod.finish."""
+
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
         if isinstance(x, QuantizedRows):
@@ -114,6 +118,10 @@ class Fp8Linear:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales."""
         return layer.weight_scale.flatten()
+
+    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
+        """LinearMethod.int4_weight."""
+        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import (
     FP8,
     GROUP,
@@ -46,8 +47,11 @@ class Fp8BlockLinear:
         """LinearMethod.stored."""
         return [
             Stored("weight", layer.weight.data, inputs_dim=1),
-            Stored(self._scale_name, layer.weight_scale.data, inputs_dim=1, unit=GROUP),
+            Stored(self._scale_name, layer.weight_scale.data, inputs_dim=1, units=(GROUP, GROUP)),
         ]
+
+    def finish(self, layer: LinearLayer) -> None:
+        """LinearMethod.finish."""
 
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
@@ -75,6 +79,10 @@ class Fp8BlockLinear:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales."""
         return layer.weight_scale
+
+    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
+        """LinearMethod.int4_weight."""
+        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

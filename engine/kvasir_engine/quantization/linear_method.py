@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import torch
 from torch import nn
 
+from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Input: TypeAlias = torch.Tensor | QuantizedRows
 
 ALL = slice(None)
 """All outputs."""
+Store: TypeAlias = Callable[[slice, torch.Tensor], None]
+"""Put what was read for these of a layer's outputs into place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +37,40 @@ class Stored:
 
     name: str
     target: torch.Tensor
-    """Its place: rows for outputs, and behind them what else it has."""
+    """Its place, or `no_place` where `store` knows it: as it lies in the checkpoint, but for this
+    rank's outputs and inputs alone."""
     inputs_dim: int | None = None
     """Dimension along which a layer that is sharded along its inputs has a shard of it."""
-    store: Callable[[slice, torch.Tensor], None] | None = None
-    """Put what was read for these rows of `target` there; None copies it."""
-    unit: int = 1
-    """Outputs, and inputs, that share a number of it."""
+    outputs_dim: int | None = 0
+    """The same for outputs; matrices that are merged follow one another along it."""
+    store: Store | None = None
+    """None copies what was read."""
+    units: tuple[int, int] = (1, 1)
+    """Outputs and inputs that share a number of it, or whose numbers are packed into one."""
     single: bool = False
     """True when the checkpoint has one number for the whole matrix, for all rows of `target`."""
+
+
+def no_place(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    """Return a tensor on the device of `like` that has a shape and no memory for it."""
+    return like.new_empty(()).expand(shape)
 
 
 class LinearLayer(Protocol):
     """A layer as its method sees it: parameters go onto it, under names of the method's."""
 
+    experts: int
+    """Matrices that it holds one after another, of different inputs; 1 where it is no experts'."""
     local_inputs: int
     local_outputs: int
     dtype: torch.dtype
     weight: nn.Parameter
     weight_scale: nn.Parameter
-    """Set by methods that have scales, as is the next."""
+    """Set by methods that have scales, as are the next by those that have them."""
     input_scale: nn.Parameter
+    weight_zero: nn.Parameter | None
+    input_groups: nn.Parameter | None
+    input_order: nn.Parameter | None
 
 
 class LinearMethod(Protocol):
@@ -71,6 +87,10 @@ class LinearMethod(Protocol):
         """Return what a checkpoint holds for it, the bias apart."""
         ...
 
+    def finish(self, layer: LinearLayer) -> None:
+        """Do what can be done only when all of `stored` is in place. Raises ValueError, a sentence,
+        where the parts do not belong together."""
+
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """Return x as the next three take it: quantised, where the weights are to be multiplied by
         quantised numbers."""
@@ -84,6 +104,10 @@ class LinearMethod(Protocol):
 
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """Return the weight's scales [local_outputs], for kernels that multiply by themselves."""
+        ...
+
+    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
+        """Return the weight in 4 bits, for such kernels; None where it is stored otherwise."""
         ...
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:

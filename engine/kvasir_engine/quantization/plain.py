@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import linear_weight
@@ -42,6 +43,9 @@ class PlainLinear:
         """LinearMethod.stored."""
         return [Stored("weight", layer.weight.data, inputs_dim=1)]
 
+    def finish(self, layer: LinearLayer) -> None:
+        """LinearMethod.finish."""
+
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
         return x
@@ -54,6 +58,10 @@ class PlainLinear:
 
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales."""
+        return None
+
+    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
+        """LinearMethod.int4_weight."""
         return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:

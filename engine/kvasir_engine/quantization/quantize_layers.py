@@ -8,13 +8,19 @@ from typing import Protocol, runtime_checkable
 from torch import nn
 
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.kernels.int4.int4_weights import UNIT
 from kvasir_engine.quantization.fp8 import Fp8Linear
 from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
+from kvasir_engine.quantization.int4 import Int4Linear
 from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.plain import PLAIN
 
 # By token is at least as exact as by all tokens of a step.
 _FP8_ACTIVATIONS = (Activations.PER_TOKEN, Activations.PER_TENSOR, Activations.STATIC)
+
+_SMALL_GROUPS = (32, 64)
+"""Groups of 4-bit weights that are part of a unit of their layout; others are made of units."""
 
 PLAIN_INPUTS = "that stay plain"
 
@@ -57,6 +63,8 @@ def quantize_layers(model: nn.Module, quantization: Quantization) -> None:
 
 def method_for(quantization: Quantization) -> LinearMethod:
     """Return the method for such weights. Raises UnsupportedQuantizationError."""
+    if quantization.numbers == Numbers.INT4:
+        return _int4_method(quantization)
     if quantization.numbers != Numbers.FP8:
         raise _unsupported(quantization, f"{quantization.numbers} weights")
     if quantization.scales == Scales.BLOCK:
@@ -72,11 +80,28 @@ def method_for(quantization: Quantization) -> LinearMethod:
     return Fp8Linear(quantization)
 
 
+def _int4_method(quantization: Quantization) -> LinearMethod:
+    group, ranks = quantization.group, tensor_parallel().size
+    if group not in _SMALL_GROUPS and group % UNIT:
+        raise UnsupportedQuantizationError(
+            f"config field 'quantization_config.group_size': groups of {group} inputs are not"
+            f" supported; use a checkpoint with groups of {_SMALL_GROUPS[0]}, {_SMALL_GROUPS[1]} or"
+            f" {UNIT}, or -1 for one of all inputs"
+        )
+    if quantization.reordered and ranks > 1:
+        raise UnsupportedQuantizationError(
+            f"config field 'quantization_config.desc_act': inputs that were quantised in another"
+            f" order cannot be divided among {ranks} ranks; set --tensor-parallel-size 1, or use a"
+            f" checkpoint without desc_act"
+        )
+    return Int4Linear(quantization)
+
+
 def _unsupported(quantization: Quantization, what: str) -> UnsupportedQuantizationError:
     return UnsupportedQuantizationError(
         f"config field 'quantization_config': method {quantization.method!r} has {what}, which is"
-        f" not supported; use a checkpoint in float8 with quantised inputs, or"
-        f" one that is not quantised"
+        f" not supported; use a checkpoint in float8 with quantised inputs, one"
+        f" in int4, or one that is not quantised"
     )
 
 

@@ -112,7 +112,7 @@ def test_a_missing_weight_is_refused(model_impl, hf_model_dir, tmp_path) -> None
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ["NopeForCausalLM"]}, "'NopeForCausalLM' cannot be served"),
-    ({"quantization_config": {"quant_method": "awq"}}, "method 'awq' has int4 weights"),
+    ({"quantization_config": {"quant_method": "awq", "group_size": 48}}, "groups of 48 inputs"),
     ({"hidden_size": None}, "hidden_size"),
     ({"hidden_act": "relu9"}, "'relu9' is not supported"),
     ({"rope_parameters": {"rope_type": "spiral"}}, "'spiral' is not supported"),

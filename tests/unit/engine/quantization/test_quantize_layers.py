@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir.models.quantization import Activations, Numbers, Packing, Quantization, Scales
+from kvasir_engine.device import collectives
 from kvasir_engine.layers.linear import RowParallelLinear
 from kvasir_engine.layers.mlp import GatedMLP
 from kvasir_engine.layers.weights import deferred_weights
 from kvasir_engine.quantization.fp8 import Fp8Linear
+from kvasir_engine.quantization.int4 import Int4Linear
 from kvasir_engine.quantization.plain import PLAIN
 from kvasir_engine.quantization.quantize_layers import (
     UnsupportedQuantizationError,
@@ -20,6 +22,9 @@ from kvasir_engine.quantization.quantize_layers import (
 )
 
 FP8 = Quantization("fp8", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN)
+
+
+INT4 = Quantization("gptq", Numbers.INT4, Scales.GROUP, group=128, packing=Packing.GPTQ)
 
 
 class Model(nn.Module):
@@ -58,7 +63,8 @@ def test_half_of_a_merged_layer_cannot_be_ignored(model: Model) -> None:
 @pytest.mark.parametrize(
     ("quantization", "words"),
     [
-        (replace(FP8, numbers=Numbers.INT4, scales=Scales.GROUP, group=128), "int4 weights"),
+        (replace(FP8, numbers=Numbers.MXFP4, scales=Scales.GROUP, group=32), "mxfp4 weights"),
+        (replace(INT4, group=48), "group_size': groups of 48 inputs .* or -1 for one"),
         (replace(FP8, scales=Scales.BLOCK, block=(128, 128)), "inputs per_token"),
         (replace(FP8, scales=Scales.GROUP), "scales of a group"),
         (replace(FP8, activations=None), "inputs that stay plain"),
@@ -78,3 +84,16 @@ def test_blocks_have_a_method_by_the_name_of_their_scales() -> None:
     ):
         layer.use(method_for(quantization))
         assert layer.slots("o").keys() == {"o.weight", f"o.{name}"}
+
+
+@pytest.mark.parametrize("group", [0, 32, 64, 128, 256])
+def test_weights_of_4_bits_have_a_method(group: int) -> None:
+    assert isinstance(method_for(replace(INT4, group=group)), Int4Linear)
+
+
+def test_reordered_inputs_are_refused_with_several_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    reordered = replace(INT4, reordered=True)
+    assert isinstance(method_for(reordered), Int4Linear)
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(0, 2))
+    with pytest.raises(UnsupportedQuantizationError, match=r"among 2 ranks; set --tensor-par.* 1"):
+        method_for(reordered)
