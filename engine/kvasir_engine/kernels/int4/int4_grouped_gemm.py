@@ -27,6 +27,7 @@ def _int4_tile(
     dtype: tl.constexpr = a_rows.dtype.element_ty
     word, units = tl.arange(0, _WORDS), tl.cdiv(k_size, _UNIT)
     w_ptrs = w_ptr + n[None, :] * (units * _WORDS) + word[:, None]
+    nibbles: tl.constexpr = _NIBBLES // GROUPS
     total = tl.zeros([BM, BN], tl.float32)
     for unit in tl.range(0, units, num_stages=STAGES):
         words = tl.load(w_ptrs + unit * _WORDS)
@@ -34,14 +35,13 @@ def _int4_tile(
             at = (unit // units_of_group * GROUPS + group).to(tl.int64) * columns + n
             zero = zero_points(zero_ptr, at, ASYMMETRIC)
             acc = tl.zeros([BM, BN], tl.float32)
-            for each in tl.static_range(_NIBBLES // GROUPS):
-                nibble: tl.constexpr = group * (_NIBBLES // GROUPS) + each
-                inputs = unit * _UNIT + nibble * _WORDS + word
+            for each in tl.static_range(nibbles):
+                    inputs = unit * _UNIT + (group * nibbles + each) * _WORDS + word
                 given = own[:, None]
                 if not EVEN:
                     given = given & (inputs < k_size)[None, :]
                 a = tl.load(a_rows[:, None] + inputs[None, :], mask=given, other=0.0)
-                weights = (decoded(words, nibble) - zero[None, :]).to(dtype)
+                weights = (decoded(words, group * nibbles + each) - zero[None, :]).to(dtype)
                 acc = tl.dot(a, weights, acc, input_precision="ieee")
             total += acc * scales_of(scale_ptr, at)[None, :]
     return total

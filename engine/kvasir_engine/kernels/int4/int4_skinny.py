@@ -29,18 +29,18 @@ def _unit_of_one(
     """[N, WORDS] fp32, whose sums over the words are products with one row over a unit, inputs k
     [WORDS] and on; `at`: places of its first group's scales, the next's are `stride` further."""
     word = tl.arange(0, _WORDS)
+    nibbles: tl.constexpr = _NIBBLES // GROUPS
     total = tl.zeros([N, _WORDS], tl.float32)
     for group in tl.static_range(GROUPS):
         sums = tl.zeros([N, _WORDS], tl.float32)
         of_x = tl.zeros([_WORDS], tl.float32)
-        for each in tl.static_range(_NIBBLES // GROUPS):
-            nibble: tl.constexpr = group * (_NIBBLES // GROUPS) + each
-            inputs = k + nibble * _WORDS + word
+        for each in tl.static_range(nibbles):
+            inputs = k + (group * nibbles + each) * _WORDS + word
             if EVEN:
                 x = tl.load(x_ptr + inputs).to(tl.float32)
             else:
                 x = tl.load(x_ptr + inputs, mask=inputs < k_size, other=0.0).to(tl.float32)
-            sums += decoded(words, nibble) * x[None, :]
+            sums += decoded(words, group * nibbles + each) * x[None, :]
             of_x += x
         zero = zero_points(zero_ptr, at + group * stride, ASYMMETRIC)
         scale = scales_of(scale_ptr, at + group * stride)
@@ -57,18 +57,18 @@ def _unit_of_several(
     """[N, ROWS] fp32 products over a unit of inputs, k and on; x_ptrs [WORDS, ROWS]."""
     dtype: tl.constexpr = x_ptrs.dtype.element_ty
     word = tl.arange(0, _WORDS)
+    nibbles: tl.constexpr = _NIBBLES // GROUPS
     total = tl.zeros([N, ROWS], tl.float32)
     for group in tl.static_range(GROUPS):
         zero = zero_points(zero_ptr, at + group * stride, ASYMMETRIC)
         acc = tl.zeros([N, ROWS], tl.float32)
-        for each in tl.static_range(_NIBBLES // GROUPS):
-            nibble: tl.constexpr = group * (_NIBBLES // GROUPS) + each
-            inputs = k + nibble * _WORDS
+        for each in tl.static_range(nibbles):
+            inputs = k + (group * nibbles + each) * _WORDS
             mask = given
             if not EVEN:
                 mask = given & (inputs + word < k_size)[:, None]
             x = tl.load(x_ptrs + inputs, mask=mask, other=0.0)
-            weights = (decoded(words, nibble) - zero[:, None]).to(dtype)
+            weights = (decoded(words, group * nibbles + each) - zero[:, None]).to(dtype)
             acc = tl.dot(weights, x, acc, input_precision="ieee")
         total += acc * scales_of(scale_ptr, at + group * stride)[:, None]
     return total
