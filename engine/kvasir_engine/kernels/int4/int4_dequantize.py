@@ -32,7 +32,8 @@ def _dequantize_int4(
     row = out_ptr + n.to(tl.int64)[:, None] * k_size
     for nibble in tl.static_range(_NIBBLES):
         at = (group + nibble // (_NIBBLES // GROUPS)) * n_size + n
-        weights = decoded(words, nibble) - zero_points(zero_ptr, at, ASYMMETRIC)[:, None]
+        zero = zero_points(zero_ptr, at, ASYMMETRIC)[:, None]
+        weights = decoded(words, zero, nibble, tl.float32, False)
         weights *= scales_of(scale_ptr, at)[:, None]
         inputs = unit * _UNIT + nibble * _WORDS + word
         mask = inside[:, None] & (inputs < k_size)[None, :]

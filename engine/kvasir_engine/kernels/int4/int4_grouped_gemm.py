@@ -9,42 +9,14 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
-from kvasir_engine.kernels.int4.int4_decoding import decoded, scales_of, zero_points
+from kvasir_engine.kernels.int4.int4_products import int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight
+from kvasir_engine.kernels.silu_mul import activated
 
 _UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
-_NIBBLES = tl.constexpr(UNIT // WORDS)
+OUTPUTS_OF_WARP = 16
+"""So that each weight is decoded once for a block of tokens."""
 _STAGES = 3
-
-
-@triton.jit
-def _int4_tile(
-    a_rows, own, w_ptr, n, k_size, scale_ptr, zero_ptr, columns, units_of_group,
-    BM: tl.constexpr, BN: tl.constexpr, GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr,
-    EVEN: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """[BM, BN] fp32 of the rows at a_rows [BM] and the outputs n [BN] of `columns`."""
-    dtype: tl.constexpr = a_rows.dtype.element_ty
-    word, units = tl.arange(0, _WORDS), tl.cdiv(k_size, _UNIT)
-    w_ptrs = w_ptr + n[None, :] * (units * _WORDS) + word[:, None]
-    nibbles: tl.constexpr = _NIBBLES // GROUPS
-    total = tl.zeros([BM, BN], tl.float32)
-    for unit in tl.range(0, units, num_stages=STAGES):
-        words = tl.load(w_ptrs + unit * _WORDS)
-        for group in tl.static_range(GROUPS):
-            at = (unit // units_of_group * GROUPS + group).to(tl.int64) * columns + n
-            zero = zero_points(zero_ptr, at, ASYMMETRIC)
-            acc = tl.zeros([BM, BN], tl.float32)
-            for each in tl.static_range(nibbles):
-                    inputs = unit * _UNIT + (group * nibbles + each) * _WORDS + word
-                given = own[:, None]
-                if not EVEN:
-                    given = given & (inputs < k_size)[None, :]
-                a = tl.load(a_rows[:, None] + inputs[None, :], mask=given, other=0.0)
-                weights = (decoded(words, group * nibbles + each) - zero[None, :]).to(dtype)
-                acc = tl.dot(a, weights, acc, input_precision="ieee")
-            total += acc * scales_of(scale_ptr, at)[None, :]
-    return total
 
 
 @triton.jit
@@ -72,6 +44,7 @@ def _int4_grouped_gemm(
     BN: tl.constexpr,
     EVEN: tl.constexpr,
     STAGES: tl.constexpr,
+    PTX: tl.constexpr,
     PDL: tl.constexpr,
 ):
     begin(PDL)
@@ -87,29 +60,26 @@ def _int4_grouped_gemm(
     a_row, out_row = at.to(tl.int64), assignment
     if FIRST:
         a_row, out_row = assignment // TOP_K, at.to(tl.int64)
-    a_rows = x_ptr + tl.where(own, a_row, 0) * k_size
+    given = own[None, :]
+    x_ptrs = x_ptr + tl.where(own, a_row, 0)[None, :] * k_size + tl.arange(0, _WORDS)[:, None]
     matrices: tl.constexpr = 2 if GATED else 1
-    columns = num_experts.to(tl.int64) * n_size * matrices
     # Outputs behind the last are the last, and not stored.
     n = expert.to(tl.int64) * n_size * matrices + tl.minimum(outputs, n_size - 1)
-    acc = _int4_tile(
-        a_rows, own, w_ptr, n, k_size, scale_ptr, zero_ptr, columns, units_of_group, BM, BN, GROUPS,
-        ASYMMETRIC, EVEN, STAGES,
+    columns = num_experts.to(tl.int64) * n_size * matrices
+    # Weights are the rows, which tensor cores take from registers.
+    acc, up = int4_products(
+        w_ptr, n, n_size, x_ptrs, given, k_size, 0, tl.cdiv(k_size, _UNIT), scale_ptr, zero_ptr,
+        columns, units_of_group, BN, BM, STAGES, GATED, GROUPS, ASYMMETRIC, EVEN, PTX,
     )  # fmt: skip
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
-        up = _int4_tile(
-            a_rows, own, w_ptr, n + n_size, k_size, scale_ptr, zero_ptr, columns, units_of_group,
-            BM, BN, GROUPS, ASYMMETRIC, EVEN, STAGES,
-        )  # fmt: skip
-        gate = out.to(tl.float32)
-        gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
+        gate = activated(out.to(tl.float32), False).to(out.dtype)
         out = gate * up.to(out.dtype)
     if not FIRST:
         weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
-        out = (acc * weight[:, None]).to(out.dtype)
-    where = out_ptr + out_row[:, None] * n_size + outputs[None, :]
-    tl.store(where, out, mask=own[:, None] & inside[None, :])
+        out = (acc * weight[None, :]).to(out.dtype)
+    where = out_ptr + out_row[None, :] * n_size + outputs[:, None]
+    tl.store(where, out, mask=given & inside[:, None])
 
 
 def int4_grouped_gemm(
@@ -123,12 +93,12 @@ def int4_grouped_gemm(
     weights: torch.Tensor | None = None,
     gated: bool = False,
 ) -> torch.Tensor:
-    """`grouped_gemm` with the experts' matrices one after another in 4 bits, of which `tuning`'s
-    inputs are units."""
-    outputs = len(weight.words) // experts
+    """`grouped_gemm` with the experts' matrices one after another in 4 bits, by the rows and warps
+    of `tuning`."""
+    outputs, each = len(weight.words) // experts, OUTPUTS_OF_WARP * tuning.warps
     n_size, k_size = outputs // 2 if gated else outputs, x.shape[1]
     out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
-    _int4_grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
+    _int4_grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, each))](
         x,
         weight.words,
         weight.scales,
@@ -149,9 +119,10 @@ def int4_grouped_gemm(
         GROUPS=max(1, UNIT // weight.group),
         ASYMMETRIC=weight.zeros is not None,
         BM=tuning.rows,
-        BN=tuning.outputs,
+        BN=each,
         EVEN=k_size % UNIT == 0,
         STAGES=_STAGES,
+        PTX=x.is_cuda,
         num_warps=tuning.warps,
         num_stages=_STAGES,
         **launch_options(x.device),

@@ -6,6 +6,7 @@ these layers take beside their weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,10 @@ from kvasir_engine.kernels.int4.int4_weights import UNIT, Int4Weight, units_of
 
 MAX_FEW_TOKENS = MAX_SKINNY_TOKENS
 """More are multiplied by the dequantised matrix."""
-PROGRAMS = 4
+FEW_TOKENS = SkinnyTuning(32, UNIT, 2, 4)
+MORE_TOKENS = SkinnyTuning(64, UNIT, 4, 3)
+MAX_FEWEST = 16
+PROGRAMS = 8
 """Programs of a multiprocessor from which on sharing outputs gains nothing."""
 MIN_PART_UNITS = 4
 """Fewest units of a program that shares its outputs with others."""
@@ -39,7 +43,7 @@ def int4_gated(
     """gate(first half of outputs) * second half for up to MAX_FEW_TOKENS tokens, else None."""
     if not 0 < len(x) <= MAX_FEW_TOKENS:
         return None
-    return skinny_int4(_by_rows(x), weight, bias, tuning_for(len(x), gated=True), gate=gate)
+    return skinny_int4(_by_rows(x), weight, bias, tuning_for(len(x)), gate=gate)
 
 
 def int4_parts(
@@ -54,17 +58,17 @@ def int4_parts(
     parts = parts_for(len(weight.words), x.shape[1], tuning.outputs, programs)
     if parts == 1:
         return None
-    shared = SkinnyTuning(
-        tuning.outputs, UNIT, tuning.warps, tuning.stages, tuning.prefetched, parts
-    )
+    shared = replace(tuning, parts=parts)
     return skinny_int4_parts_of(_by_rows(x), weight, bias, shared)
 
 
-def tuning_for(tokens: int, *, gated: bool = False) -> SkinnyTuning:
-    """Return the skinny kernel's tuning, of one part."""
-    if tokens == 1:
-        return SkinnyTuning(16 if gated else 32, UNIT, 4, 4)
-    return SkinnyTuning(16 if gated else 32, UNIT, 4, 4 if tokens <= 16 else 3)
+def tuning_for(tokens: int) -> SkinnyTuning:
+    """Return the skinny kernel's tuning, of one part.
+
+    A warp has 16 outputs, so that each weight is decoded once; with four of them the tensor cores
+    of compute capability 9.0 take weights from registers and tokens from shared memory.
+    """
+    return FEW_TOKENS if tokens <= MAX_FEWEST else MORE_TOKENS
 
 
 def parts_for(outputs: int, inputs: int, each: int, programs: int) -> int:

@@ -13,115 +13,14 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
 from kvasir_engine.kernels.gemm.skinny import Gate, SkinnyTuning
-from kvasir_engine.kernels.int4.int4_decoding import decoded, scales_of, zero_points
+from kvasir_engine.kernels.int4.int4_products import int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight, units_of
 from kvasir_engine.kernels.silu_mul import activated
 
 _UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
-_NIBBLES = tl.constexpr(UNIT // WORDS)
 
-
-@triton.jit
-def _unit_of_one(
-    words, x_ptr, k, k_size, scale_ptr, zero_ptr, at, stride,
-    N: tl.constexpr, GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """[N, WORDS] fp32, whose sums over the words are products with one row over a unit, inputs k
-    [WORDS] and on; `at`: places of its first group's scales, the next's are `stride` further."""
-    word = tl.arange(0, _WORDS)
-    nibbles: tl.constexpr = _NIBBLES // GROUPS
-    total = tl.zeros([N, _WORDS], tl.float32)
-    for group in tl.static_range(GROUPS):
-        sums = tl.zeros([N, _WORDS], tl.float32)
-        of_x = tl.zeros([_WORDS], tl.float32)
-        for each in tl.static_range(nibbles):
-            inputs = k + (group * nibbles + each) * _WORDS + word
-            if EVEN:
-                x = tl.load(x_ptr + inputs).to(tl.float32)
-            else:
-                x = tl.load(x_ptr + inputs, mask=inputs < k_size, other=0.0).to(tl.float32)
-            sums += decoded(words, group * nibbles + each) * x[None, :]
-            of_x += x
-        zero = zero_points(zero_ptr, at + group * stride, ASYMMETRIC)
-        scale = scales_of(scale_ptr, at + group * stride)
-        total += (sums - zero[:, None] * of_x[None, :]) * scale[:, None]
-    return total
-
-
-@triton.jit
-def _unit_of_several(
-    words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, stride,
-    N: tl.constexpr, ROWS: tl.constexpr, GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr,
-    EVEN: tl.constexpr,
-):  # fmt: skip
-    """[N, ROWS] fp32 products over a unit of inputs, k and on; x_ptrs [WORDS, ROWS]."""
-    dtype: tl.constexpr = x_ptrs.dtype.element_ty
-    word = tl.arange(0, _WORDS)
-    nibbles: tl.constexpr = _NIBBLES // GROUPS
-    total = tl.zeros([N, ROWS], tl.float32)
-    for group in tl.static_range(GROUPS):
-        zero = zero_points(zero_ptr, at + group * stride, ASYMMETRIC)
-        acc = tl.zeros([N, ROWS], tl.float32)
-        for each in tl.static_range(nibbles):
-            inputs = k + (group * nibbles + each) * _WORDS
-            mask = given
-            if not EVEN:
-                mask = given & (inputs + word < k_size)[:, None]
-            x = tl.load(x_ptrs + inputs, mask=mask, other=0.0)
-            weights = (decoded(words, group * nibbles + each) - zero[:, None]).to(dtype)
-            acc = tl.dot(weights, x, acc, input_precision="ieee")
-        total += acc * scales_of(scale_ptr, at + group * stride)[:, None]
-    return total
-
-
-@triton.jit
-def _rows_of_int4(
-    w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, scale_ptr, zero_ptr, columns,
-    units_of_group,
-    N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, BOTH: tl.constexpr,
-    GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """[N, ROWS] fp32 products of x's rows and outputs n [N] over units first .. end, and, if
-    `BOTH`, of the outputs that stand `behind` those; else zeros. Scales have `columns` a group."""
-    word, row = tl.arange(0, _WORDS), tl.arange(0, ROWS)
-    row_words = tl.cdiv(k_size, _UNIT) * _WORDS
-    w_ptrs = w_ptr + n.to(tl.int64)[:, None] * row_words + word[None, :]
-    up_ptrs = w_ptrs + behind.to(tl.int64) * row_words
-    x_ptrs = x_ptr + row[None, :] * x_stride + word[:, None]
-    given = (row < tokens)[None, :]
-    sums: tl.constexpr = _WORDS if ROWS == 1 else ROWS
-    acc = tl.zeros([N, sums], tl.float32)
-    other = tl.zeros([N, sums], tl.float32)
-    for unit in tl.range(first, end, num_stages=STAGES):
-        at = (unit // units_of_group * GROUPS).to(tl.int64) * columns + n
-        k = unit * _UNIT
-        words = tl.load(w_ptrs + unit * _WORDS, eviction_policy="evict_first")
-        if ROWS == 1:
-            acc += _unit_of_one(
-                words, x_ptr, k, k_size, scale_ptr, zero_ptr, at, columns, N, GROUPS, ASYMMETRIC,
-                EVEN,
-            )  # fmt: skip
-        else:
-            acc += _unit_of_several(
-                words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, columns, N, ROWS, GROUPS,
-                ASYMMETRIC, EVEN,
-            )  # fmt: skip
-        if BOTH:
-            words = tl.load(up_ptrs + unit * _WORDS, eviction_policy="evict_first")
-            if ROWS == 1:
-                other += _unit_of_one(
-                    words, x_ptr, k, k_size, scale_ptr, zero_ptr, at + behind, columns, N, GROUPS,
-                    ASYMMETRIC, EVEN,
-                )  # fmt: skip
-            else:
-                other += _unit_of_several(
-                    words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at + behind, columns, N,
-                    ROWS, GROUPS, ASYMMETRIC, EVEN,
-                )  # fmt: skip
-    if ROWS == 1:
-        acc = tl.sum(acc, 1)[:, None]
-        other = tl.sum(other, 1)[:, None]
-    return acc, other
+MIN_ROWS = 8
+"""Fewest columns of a product of tensor cores."""
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -147,6 +46,7 @@ def _int4_skinny(
     GROUPS: tl.constexpr,
     ASYMMETRIC: tl.constexpr,
     EVEN: tl.constexpr,
+    PTX: tl.constexpr,
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -167,9 +67,12 @@ def _int4_skinny(
             prefetch(ahead + n_size.to(tl.int64) * units * _WORDS, PDL)
     begin(PDL)
     columns = n_size * 2 if GATED else n_size
-    acc, up = _rows_of_int4(
-        w_ptr, n, n_size, x_ptr, k_size, first, end, tokens, x_stride, scale_ptr, zero_ptr, columns,
-        units_of_group, BN, ROWS, STAGES, GATED, GROUPS, ASYMMETRIC, EVEN,
+    row = tl.arange(0, ROWS)
+    given = (row < tokens)[None, :]
+    x_ptrs = x_ptr + row[None, :] * x_stride + tl.arange(0, _WORDS)[:, None]
+    acc, up = int4_products(
+        w_ptr, n, n_size, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns,
+        units_of_group, BN, ROWS, STAGES, GATED, GROUPS, ASYMMETRIC, EVEN, PTX,
     )  # fmt: skip
     if HAS_BIAS and part == 0:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
@@ -180,9 +83,8 @@ def _int4_skinny(
         # Rounded where separate kernels would round.
         gate = activated(out.to(tl.float32), GELU).to(out.dtype)
         out = gate * up.to(out.dtype)
-    row = tl.arange(0, ROWS)
     where = (part * tokens + row).to(tl.int64)[None, :] * n_size + n[:, None]
-    tl.store(out_ptr + where, out, mask=(row < tokens)[None, :] & (outputs < n_size)[:, None])
+    tl.store(out_ptr + where, out, mask=given & (outputs < n_size)[:, None])
 
 
 def skinny_int4(
@@ -240,7 +142,7 @@ def _launch(
         x.stride(0),
         max(1, weight.group // UNIT),
         tuning.parts,
-        ROWS=1 if tokens == 1 else max(16, triton.next_power_of_2(tokens)),
+        ROWS=max(MIN_ROWS, triton.next_power_of_2(tokens)),
         BN=tuning.outputs,
         STAGES=tuning.stages,
         GATED=gate is not None,
@@ -249,6 +151,7 @@ def _launch(
         GROUPS=max(1, UNIT // weight.group),
         ASYMMETRIC=weight.zeros is not None,
         EVEN=inputs % UNIT == 0,
+        PTX=x.is_cuda,
         PREFETCHED=tuning.prefetched if tuning.prefetched <= shortest else 0,
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -1,4 +1,4 @@
-"""The shipped model in float8 and in 4 bits: its tasks, and how likely it finds held-out answers."""
+"""The shipped model in float8 and 4 bits: its tasks, and how likely it finds held-out answers."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_reordered_inputs(tool, saved, paged_model) -> None:
 
 def test_reordered_experts_are_refused(saved) -> None:
     directory = saved("qwen3_moe", Rounding(32, symmetric=True, reordered=True), "gptq")
-    with pytest.raises(ModelLoadError, match="experts .* use a checkpoint without desc_act"):
+    with pytest.raises(ModelLoadError, match=r"experts .* use a checkpoint without desc_act"):
         load_model(directory / "int4")
 
 
@@ -96,7 +96,7 @@ def test_another_group_than_the_configs_is_named(saved) -> None:
     directory = saved("llama3", Rounding(32), "awq") / "int4"
     config = directory / "config.json"
     config.write_text(config.read_text().replace('"group_size": 32', '"group_size": 64'))
-    with pytest.raises(ModelLoadError, match="has shape .* where config.json asks for"):
+    with pytest.raises(ModelLoadError, match=r"has shape .* where config.json asks for"):
         load_model(directory)
 
 
@@ -109,5 +109,5 @@ def test_dummy_weights(saved, paged_model) -> None:
 def test_a_format_may_be_asked_for_by_its_name(saved, paged_model) -> None:
     directory = saved("llama3", Rounding(32), "gptq") / "int4"
     assert load_model(directory, overrides=ConfigOverrides(quantization="gptq"))
-    with pytest.raises(ModelLoadError, match="--quantization awq: .* are gptq"):
+    with pytest.raises(ModelLoadError, match=r"--quantization awq: .* are gptq"):
         load_model(directory, overrides=ConfigOverrides(quantization="awq"))

@@ -42,10 +42,10 @@ def test_layers_of_few_outputs_and_many_inputs_are_computed_in_parts(int4) -> No
 
 @pytest.mark.parametrize(
     ("outputs", "inputs", "parts"),
-    [(4096, 14336, 4), (6144, 4096, 2), (28672, 4096, 1), (128, 4096, 8), (128, 512, 1)],
+    [(4096, 14336, 8), (6144, 4096, 5), (28672, 4096, 1), (128, 2048, 4), (128, 512, 1)],
 )
 def test_parts_occupy_the_gpu(int4, outputs: int, inputs: int, parts: int) -> None:
-    assert int4.parts_for(outputs, inputs, 32, 4 * 132) == parts
+    assert int4.parts_for(outputs, inputs, 32, 8 * 132) == parts
 
 
 def test_what_is_not_for_the_kernel_of_few_tokens(int4) -> None:

@@ -86,15 +86,13 @@ def test_gates(skinny, tokens: int, gate, how: Rounding) -> None:
 
 
 # The interpreter's matrix product has no bfloat16.
-@pytest.mark.parametrize(
-    ("tokens", "dtype"), [(1, torch.bfloat16), (1, torch.float16), (5, torch.float16)]
-)
-def test_half_precision(skinny, tokens: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_half_precision(skinny, tokens: int) -> None:
+    dtype = torch.float16
     weight, matrix = random_int4(16, 128, Rounding(32), device=DEVICE, dtype=dtype)
     x = torch.randn(tokens, 128).to(dtype)
 
     got = skinny.skinny_int4(x.to(DEVICE), weight, None, ONE_PART)
 
     assert got.dtype == dtype
-    # The interpreter cuts bits off where a GPU rounds.
-    torch.testing.assert_close(got.cpu().float(), linear(x.float(), matrix), atol=0.01, rtol=0.008)
+    torch.testing.assert_close(got.cpu().float(), linear(x.float(), matrix), atol=0.01, rtol=0.001)

@@ -1,0 +1,74 @@
+"""Products with weights in 4 bits, decoded into the registers from which tensor cores take them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kvasir_engine.kernels.int4.int4_decoding import decoded, scales_of, zero_points
+from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS
+
+_UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
+_NIBBLES = tl.constexpr(UNIT // WORDS)
+
+
+@triton.jit
+def _unit_products(
+    words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, columns,
+    N: tl.constexpr, ROWS: tl.constexpr, GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr,
+    EVEN: tl.constexpr, PTX: tl.constexpr,
+):  # fmt: skip
+    """[N, ROWS] fp32 products of one unit, inputs k and on; `at`: its first group's scales [N]."""
+    dtype: tl.constexpr = x_ptrs.dtype.element_ty
+    nibbles: tl.constexpr = _NIBBLES // GROUPS
+    word = tl.arange(0, _WORDS)
+    total = tl.zeros([N, ROWS], tl.float32)
+    for group in tl.static_range(GROUPS):
+        zero = zero_points(zero_ptr, at + group * columns, ASYMMETRIC)
+        acc = tl.zeros([N, ROWS], tl.float32)
+        for each in tl.static_range(nibbles):
+            inputs = k + (group * nibbles + each) * _WORDS
+            mask = given
+            if not EVEN:
+                mask = given & (inputs + word < k_size)[:, None]
+            x = tl.load(x_ptrs + inputs, mask=mask, other=0.0)
+            weights = decoded(words, zero[:, None], group * nibbles + each, dtype, PTX)
+            acc = tl.dot(weights, x, acc, input_precision="ieee")
+        total += acc * scales_of(scale_ptr, at + group * columns)[:, None]
+    return total
+
+
+@triton.jit
+def int4_products(
+    w_ptr, n, behind, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns,
+    units_of_group,
+    N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, BOTH: tl.constexpr,
+    GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr, EVEN: tl.constexpr, PTX: tl.constexpr,
+):  # fmt: skip
+    """[N, ROWS] fp32 products of outputs n [N] and rows over units first .. end, and, if `BOTH`, of
+    the outputs that stand `behind` those; else zeros.
+
+    x_ptrs [WORDS, ROWS]: the rows' first inputs, of those that are `given`. A group has `columns`
+    scales; a unit has `GROUPS` groups, or a group units.
+    """
+    word = tl.arange(0, _WORDS)
+    row_words = tl.cdiv(k_size, _UNIT) * _WORDS
+    w_ptrs = w_ptr + n.to(tl.int64)[:, None] * row_words + word[None, :]
+    behind_ptrs = w_ptrs + behind.to(tl.int64) * row_words
+    acc = tl.zeros([N, ROWS], tl.float32)
+    other = tl.zeros([N, ROWS], tl.float32)
+    for unit in tl.range(first, end, num_stages=STAGES):
+        at = (unit // units_of_group * GROUPS).to(tl.int64) * columns + n
+        k = unit * _UNIT
+        words = tl.load(w_ptrs + unit * _WORDS, eviction_policy="evict_first")
+        acc += _unit_products(
+            words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, columns, N, ROWS, GROUPS,
+            ASYMMETRIC, EVEN, PTX,
+        )  # fmt: skip
+        if BOTH:
+            words = tl.load(behind_ptrs + unit * _WORDS, eviction_policy="evict_first")
+            other += _unit_products(
+                words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at + behind, columns, N, ROWS,
+                GROUPS, ASYMMETRIC, EVEN, PTX,
+            )  # fmt: skip
+    return acc, other
