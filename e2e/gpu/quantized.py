@@ -1,11 +1,12 @@
-"""Float8 layers on a GPU: kernels against torch's operations, models against transformers'.
+"""Quantised layers on a GPU: kernels against torch's operations, models against transformers'.
 
-    python e2e/gpu/quantized.py [--models llama31,...] [--results F.json]
+    python e2e/gpu/quantized.py [--models llama31,...] [--formats fp8,awq,...] [--results F.json]
 
 Every product is compared with that of the dequantised numbers in float64, for sizes that each way
-of multiplying takes. Then small random models, quantised as they load, are stepped over a paged
-cache in bf16: their logits are to be as near to those of transformers' fp32 model with the same
-numbers in float8 as those that torch's operations compute in bf16. Exits 1 when they are not.
+of multiplying takes. Then small random models, in float8 as they load or in 4 bits as a tool stores
+them, are stepped over a paged cache in bf16: their logits are to be as near to those of
+transformers' fp32 model with the same numbers as those that torch's operations compute in bf16.
+Exits 1 when they are not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +28,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks", "tests")]
 
 from common import commit  # noqa: E402
+from quantized_int4 import experts_in_4_bits, off, products_in_4_bits  # noqa: E402
 from support.engines import random_models  # noqa: E402
+from support.engines.int4_checkpoints import TOOLS, Int4Checkpoint, Rounding  # noqa: E402
 from support.engines.quantized_reference import quantized_linears  # noqa: E402
 
 from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
@@ -56,11 +61,6 @@ MODELS = ("llama31", "qwen3", "gemma2", "olmo2", "phi3", "exaone4", "mixtral", "
 NEAR = 1.25
 """Most that a model may be off, as a multiple of what torch's operations are: bf16 rounds before
 float8 does, and so some numbers to a neighbour."""
-
-
-def off(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Return the relative error of the whole."""
-    return float((got.double() - want.double()).norm() / want.double().norm())
 
 
 def products() -> Iterator[tuple[str, float]]:
@@ -142,36 +142,47 @@ def experts() -> Iterator[tuple[str, float]]:
         yield f"{tokens} tokens of experts", off(got, want[blocks.order.long()])
 
 
-def logits_of(name: str, directory: Path) -> dict[str, torch.Tensor]:
-    """Logits [tokens, vocabulary] of the reference, by kernels, and by torch's operations."""
-    kind, fields = random_models.MODELS[name]
+def logits_of(name: str, kind: str, directory: Path) -> dict[str, torch.Tensor]:
+    """Logits [tokens, vocabulary] of the reference, by kernels, and by torch's operations, of a
+    model in float8 or as one of `TOOLS` has it in 4 bits."""
+    model, fields = random_models.MODELS[name]
     larger = {"hidden_size": 128, "intermediate_size": 256, **fields}
-    with patch.dict(random_models.MODELS, {name: (kind, larger)}):
-        random_models.save_hf_model(name, directory)
+    plain = quantized = directory / "model"
+    with patch.dict(random_models.MODELS, {name: (model, larger)}):
+        random_models.save_hf_model(name, plain)
+    overrides = ONLINE
+    for tool in TOOLS:
+        if tool == kind:
+            made = Int4Checkpoint(plain, directory / kind, Rounding(64), tool)
+            made.save()
+            plain, quantized, overrides = made.plain, made.int4, ConfigOverrides()
     tokens = [7 * i % 160 for i in range(100)]
     return {
-        "float8": reference(directory, tokens),
-        "kernels": stepped(directory, "cuda", tokens),
-        "torch": stepped(directory, "cpu", tokens),
+        "reference": reference(plain, tokens, float8=kind == "fp8"),
+        "kernels": stepped(quantized, "cuda", tokens, overrides),
+        "torch": stepped(quantized, "cpu", tokens, overrides),
     }
 
 
-def reference(directory: Path, tokens: list[int]) -> torch.Tensor:
-    """Logits of transformers' model with its linear layers in float8."""
+def reference(directory: Path, tokens: list[int], *, float8: bool) -> torch.Tensor:
+    """Logits of transformers' model; its linear layers in float8, or as they are."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(
         directory, attn_implementation="eager", dtype=torch.float32
     )
     model.set_experts_implementation("eager")
-    with torch.inference_mode(), quantized_linears(model, "gate.weight"):
+    quantized = quantized_linears(model, "gate.weight") if float8 else nullcontext()
+    with torch.inference_mode(), quantized:
         logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
     return logits
 
 
-def stepped(directory: Path, device: str, tokens: list[int]) -> torch.Tensor:
+def stepped(
+    directory: Path, device: str, tokens: list[int], overrides: ConfigOverrides
+) -> torch.Tensor:
     """Logits of the engine's model: of a prompt, then of tokens that come one by one."""
-    model = load_model(directory, dtype="bfloat16", device=device, overrides=ONLINE).model
+    model = load_model(directory, dtype="bfloat16", device=device, overrides=overrides).model
     with torch.inference_mode():
         paged = random_models.PagedModel(model)
         found = [paged.step({"a": tokens[:80]})["a"]]
@@ -183,24 +194,28 @@ def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--formats", default=",".join(("fp8", *TOOLS)))
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()
     torch.manual_seed(0)
     faults: list[str] = []
-    errors = dict([*products(), *blocks(), *experts()])
+    in_4_bits = (*products_in_4_bits(), *experts_in_4_bits())
+    errors = dict([*products(), *blocks(), *experts(), *in_4_bits])
     faults += [f"{what}: {error:.4f} off" for what, error in errors.items() if error > EXACT]
     worst = max(errors, key=lambda what: errors[what])
     print(
         f"{len(errors)} products and quantisations, worst {errors[worst]:.4f}: {worst}", flush=True
     )
     rows: dict[str, dict[str, float]] = {}
-    for name in filter(None, options.models.split(",")):
+    asked = [filter(None, text.split(",")) for text in (options.models, options.formats)]
+    for name, kind in product(*asked):
+        case = f"{name} in {kind}"
         with tempfile.TemporaryDirectory() as directory:
-            logits = logits_of(name, Path(directory))
-        row = rows[name] = {by: off(logits[by], logits["float8"]) for by in ("kernels", "torch")}
-        print(name, row, flush=True)
+            logits = logits_of(name, kind, Path(directory))
+        row = rows[case] = {by: off(logits[by], logits["reference"]) for by in ("kernels", "torch")}
+        print(case, row, flush=True)
         if not row["kernels"] < NEAR * row["torch"]:
-            faults.append(f"{name}: kernels {row['kernels']:.4f} off, torch {row['torch']:.4f}")
+            faults.append(f"{case}: kernels {row['kernels']:.4f} off, torch {row['torch']:.4f}")
     if options.results:
         gpu = torch.cuda.get_device_name()
         made = {"commit": commit(), "gpu": gpu, "errors": errors, "models": rows, "faults": faults}

@@ -158,32 +158,39 @@ class Int4Checkpoint:
     tool: Tool
     ignored: list[str] = field(default_factory=list)
 
+    @property
+    def int4(self) -> Path:
+        """Directory of the weights in 4 bits."""
+        return self.target / "int4"
+
+    @property
+    def plain(self) -> Path:
+        """Directory of the same numbers in fp32."""
+        return self.target / "plain"
+
     def save(self) -> None:
-        """Write `target`/int4 and `target`/plain."""
+        """Write both."""
         config = json.loads((self.source / "config.json").read_text())
         tensors = load_file(self.source / "model.safetensors")
-        int4, plain = {}, {}
+        quantized, plain = {}, {}
         for name, tensor in tensors.items():
-            int4[name] = plain[name] = tensor
+            quantized[name] = plain[name] = tensor
             module = name.removesuffix(".weight")
             if self._is_quantized(name, module):
-                del int4[name]
+                del quantized[name]
                 weight = rounded(tensor, self.how)
-                int4 |= stored_tensors(module, weight, self.how, self.tool)
+                quantized |= stored_tensors(module, weight, self.how, self.tool)
                 plain[name] = weight.dequantised()
         asked = quantization_config(self.how, self.tool, self.ignored)
-        for kind, given, more in (
-            ("int4", int4, {"quantization_config": asked}),
-            ("plain", plain, {"dtype": "float32"}),
-        ):
-            directory = self.target / kind
-            directory.mkdir(parents=True)
-            for other in self.source.glob("*.json"):
-                (directory / other.name).write_bytes(other.read_bytes())
-            for other in self.source.glob("*.jinja"):
-                (directory / other.name).write_bytes(other.read_bytes())
-            (directory / "config.json").write_text(json.dumps(config | more))
-            save_file(given, directory / "model.safetensors")
+        self._write(self.int4, config | {"quantization_config": asked}, quantized)
+        self._write(self.plain, config | {"dtype": "float32"}, plain)
+
+    def _write(self, directory: Path, config: Any, tensors: dict[str, torch.Tensor]) -> None:
+        directory.mkdir(parents=True)
+        for other in (*self.source.glob("*.json"), *self.source.glob("*.jinja")):
+            (directory / other.name).write_bytes(other.read_bytes())
+        (directory / "config.json").write_text(json.dumps(config))
+        save_file(tensors, directory / "model.safetensors")
 
     def _is_quantized(self, name: str, module: str) -> bool:
         # Of Mixtral and others the experts' names do not end so.

@@ -75,11 +75,12 @@ def nibbles_of(
 ) -> torch.Tensor:
     """Return the nibbles uint8 of int32 `words` along dim, where each word's NIBBLES stand side by
     side: the lowest, or that which `order` begins with, first."""
-    shifts = torch.tensor([_SHIFTS[nibble] for nibble in order], device=words.device)
-    shape = [1] * (words.dim() + 1)
-    shape[dim + 1] = NIBBLES
-    apart = (words.unsqueeze(dim + 1) >> shifts.to(torch.int32).view(shape)) & 15
-    return apart.to(torch.uint8).flatten(dim, dim + 1)
+    shape = (*words.shape[: dim + 1], NIBBLES, *words.shape[dim + 1 :])
+    apart = torch.empty(shape, dtype=torch.uint8, device=words.device)
+    # One at a time: all at once they would be four bytes each.
+    for place, nibble in enumerate(order):
+        apart.select(dim + 1, place).copy_((words >> _SHIFTS[nibble]) & 15)
+    return apart.flatten(dim, dim + 1)
 
 
 def dequantized_by_torch(weight: Int4Weight, inputs: int) -> torch.Tensor:
