@@ -1,13 +1,16 @@
 """Compiles, for GPUs that are not here, every kernel that a start of the zoo's models launches.
 
     python e2e/gpu/compile_kernels.py --out F.json [--capabilities 8.0,9.0] [--dtypes bfloat16]
-        [--models gemma2-9b,...] [--covering] [--seconds 500] [--cache DIR]
+        [--models gemma2-9b,llama3.1-8b+awq,...] [--covering] [--seconds 500] [--cache DIR]
 
 A dry run (`kvasir_engine.startup.precompile`) says which kernels those are. Each is compiled once,
 down to the GPU's own code, and its shared memory is compared with what one program may use there.
 Exits 1 where one does not compile or does not fit, or time ended before. Compiled kernels stay in
 --cache, found by content, so that a run goes on where the last one stopped; `--seconds` ends one in
 time.
+
+A model whose name ends with "+awq" has its weights in 4 bits, with "+fp8" weights, keys and values in
+float8, for which GPUs below 8.9 have no kernels.
 
 --covering compiles fewer: every function, every shape of tile with each dtype, and both values of
 every switch.
@@ -34,14 +37,23 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks")]
 
 ZOO = ROOT / "benchmarks" / "models" / "zoo"
+FORMATS: dict[str, dict[str, Any]] = {
+    "": {},
+    "awq": {
+        "hf_overrides": {
+            "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}
+        }
+    },
+    "fp8": {"quantization": "fp8", "kv_cache_dtype": "fp8"},
+}
+"""Settings by what stands behind a model's name and "+"."""
+QUANTIZED = ("llama3.1-8b", "gemma2-9b", "qwen3-30b-a3b")
+"""Models that are compiled for in each of the formats."""
 DTYPES = ("bfloat16", "float16", "float32")
 TILES = frozenset({"PADDED_DIM", "BM", "SHAPE"})
 """Constants that shape tiles, whose bytes differ by dtype: a covering set has each with each."""
 SWITCHES = frozenset({"WINDOW", "CAP"})
 """Constants of which a covering set covers whether they are zero, as it covers what is a bool."""
-
-IN_FLOAT8 = ("llama3.1-8b", "gemma2-9b", "qwen3-30b-a3b")
-"""Models whose weights, keys and values are also taken in float8, in bf16 beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,27 +162,16 @@ def collect(target: str, models: Sequence[str], dtypes: Sequence[str]) -> list[K
     found: dict[str, Kernel] = {}
     for dtype in dtypes:
         for model in models:
-            for chosen in _formats(target, model, dtype):
-                collector = _Collector()
-                mode = triton.AsyncCompileMode(collector)
-                settings = make_settings(str(ZOO / model), dtype=dtype, **chosen)
-                # A model without code of ours has no kernels of its own either.
-                with suppress(ModelLoadError), ShapeOnlyMode(device), mode:
-                    launch_all_kernels(settings, ZOO / model, device)
-                made = zip(mode.future_kernels, collector.compilations, strict=True)
-                for key, compilation in made:
-                    found.setdefault(key, Kernel(compilation, model, dtype))
+            collector = _Collector()
+            mode = triton.AsyncCompileMode(collector)
+            name, _, stored = model.partition("+")
+            settings = make_settings(str(ZOO / name), dtype=dtype, **FORMATS[stored])
+            # A model without code of ours has no kernels of its own either.
+            with suppress(ModelLoadError), ShapeOnlyMode(device), mode:
+                launch_all_kernels(settings, ZOO / name, device)
+            for key, compilation in zip(mode.future_kernels, collector.compilations, strict=True):
+                found.setdefault(key, Kernel(compilation, model, dtype))
     return list(found.values())
-
-
-def _formats(target: str, model: str, dtype: str) -> Iterator[dict[str, Any]]:
-    """Yield what of a model is stored in which type, as settings."""
-    from kvasir.models.kv_cache_dtype import FP8_KV_CAPABILITY
-
-    yield {}
-    major, minor = map(int, target.split("."))
-    if (major, minor) >= FP8_KV_CAPABILITY and dtype == "bfloat16" and model in IN_FLOAT8:
-        yield {"quantization": "fp8", "kv_cache_dtype": "fp8"}
 
 
 def covering(kernels: Iterable[Kernel]) -> list[Kernel]:
@@ -241,7 +242,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _zoo() -> list[str]:
-    return sorted(config.parent.name for config in ZOO.glob("*/config.json"))
+    plain = sorted(config.parent.name for config in ZOO.glob("*/config.json"))
+    return plain + [f"{name}+{each}" for name in QUANTIZED for each in FORMATS if each]
 
 
 def one_target(target: str, options: Options) -> dict[str, Any]:

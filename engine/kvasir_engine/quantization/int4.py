@@ -66,8 +66,8 @@ class Int4Linear:
         """LinearMethod.create. Raises ValueError for experts whose inputs are reordered."""
         if self._reordered and layer.experts > 1:
             raise ValueError(
-                "config field 'quantization_config.desc_act': experts whose inputs were quantised"
-                " in another order are not supported; use a checkpoint without desc_act"
+                "config field 'quantization_config': experts whose inputs were quantised in another"
+                " order (desc_act, actorder) are not supported; use a checkpoint without it"
             )
         outputs, inputs = layer.local_outputs, layer.local_inputs
         words = torch.empty(outputs, units_of(inputs) * WORDS, dtype=torch.int32)

@@ -90,9 +90,9 @@ def _int4_method(quantization: Quantization) -> LinearMethod:
         )
     if quantization.reordered and ranks > 1:
         raise UnsupportedQuantizationError(
-            f"config field 'quantization_config.desc_act': inputs that were quantised in another"
-            f" order cannot be divided among {ranks} ranks; set --tensor-parallel-size 1, or use a"
-            f" checkpoint without desc_act"
+            f"config field 'quantization_config': inputs that were quantised in another order"
+            f" (desc_act, actorder) cannot be divided among {ranks} ranks; set"
+            f" --tensor-parallel-size 1, or use a checkpoint without it"
         )
     return Int4Linear(quantization)
 

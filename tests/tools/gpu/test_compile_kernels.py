@@ -22,6 +22,7 @@ OPERATIONS = {
 HOPPER = {"attend_tiles", "skinny"}
 """A kernel in Gluon, made for Hopper's instructions, computes what two do elsewhere; GEMMs of few
 tokens were measured on GPUs of this capability alone."""
+IN_4_BITS = {"int4_skinny", "int4_grouped_gemm", "dequantize_int4"}
 ELSEWHERE = {"prefill", "shared_prefix"}
 
 FLOAT8 = {"widen", "gated_rows", "quantize_rows"}
@@ -58,14 +59,29 @@ def test_every_gpu_has_a_kernel_for_every_operation(rows: Any) -> None:
     assert found.keys() == {"8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
     for target, row in found.items():
         own = HOPPER if target == "9.0" else ELSEWHERE
-        own = own | (FLOAT8 if float(target) >= 8.9 else set())
         assert row["functions"].keys() >= OPERATIONS | own
         assert row["compiled"] == row["wanted"] >= len(OPERATIONS)
         assert 40_000 < largest(row) <= row["shared_memory_bytes"]
 
 
+def test_float8_has_kernels_where_gpus_multiply_it(rows: Any) -> None:
+    models = ("--models", "gemma2-9b+fp8,qwen3-30b-a3b+fp8")
+    found = rows(*models, "--dtypes", "bfloat16", "--capabilities", "8.9,9.0,10.0,12.0")
+    assert len(found) == 4
+    for row in found.values():
+        assert row["functions"].keys() >= FLOAT8
+        assert row["compiled"] == row["wanted"]
+
+
+def test_weights_in_4_bits_have_kernels_on_every_gpu(rows: Any) -> None:
+    found = rows("--models", "qwen3-30b-a3b+awq", "--dtypes", "bfloat16")
+    assert found.keys() == {"8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
+    for row in found.values():
+        assert row["functions"].keys() >= IN_4_BITS
+
+
 def test_the_largest_tiles_fit_the_smallest_memory(rows: Any) -> None:
-    models = ("--models", "gemma2-9b,qwen3-30b-a3b")
+    models = ("--models", "gemma2-9b,qwen3-30b-a3b,qwen3-30b-a3b+awq")
     found = rows(*models, "--dtypes", "float32", "--capabilities", "8.6")
     assert 60_000 < largest(found["8.6"]) <= 99 << 10
 

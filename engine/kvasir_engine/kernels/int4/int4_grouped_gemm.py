@@ -9,7 +9,7 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
-from kvasir_engine.kernels.int4.int4_products import int4_products
+from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight
 from kvasir_engine.kernels.silu_mul import activated
 
@@ -98,6 +98,7 @@ def int4_grouped_gemm(
     outputs, each = len(weight.words) // experts, OUTPUTS_OF_WARP * tuning.warps
     n_size, k_size = outputs // 2 if gated else outputs, x.shape[1]
     out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
+    stages = fitted_stages(_STAGES, each * (2 if gated else 1), x, tuning.rows)
     _int4_grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, each))](
         x,
         weight.words,
@@ -121,10 +122,10 @@ def int4_grouped_gemm(
         BM=tuning.rows,
         BN=each,
         EVEN=k_size % UNIT == 0,
-        STAGES=_STAGES,
-        PTX=x.is_cuda,
+        STAGES=stages,
+        PTX=x.device.type == "cuda",
         num_warps=tuning.warps,
-        num_stages=_STAGES,
+        num_stages=stages,
         **launch_options(x.device),
     )
     return out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.int4.int4_decoding import decoded, scales_of, zero_points
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS
 
@@ -72,3 +74,10 @@ def int4_products(
                 GROUPS, ASYMMETRIC, EVEN, PTX,
             )  # fmt: skip
     return acc, other
+
+
+def fitted_stages(stages: int, outputs: int, x: torch.Tensor, rows: int) -> int:
+    """Return `stages`, or fewer where the units of so many outputs and rows of x that are on their
+    way at once would not fit the shared memory."""
+    bytes_of_stage = 4 * WORDS * outputs + x.element_size() * UNIT * rows
+    return max(1, min(stages, tile_bytes(x.device) // bytes_of_stage))

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
 from kvasir_engine.kernels.gemm.skinny import Gate, SkinnyTuning
-from kvasir_engine.kernels.int4.int4_products import int4_products
+from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight, units_of
 from kvasir_engine.kernels.silu_mul import activated
 
@@ -129,6 +129,9 @@ def _launch(
     units = units_of(inputs)
     # Of the last part, which is the shortest.
     shortest = UNIT * (units - (tuning.parts - 1) * -(-units // tuning.parts))
+    rows = max(MIN_ROWS, triton.next_power_of_2(tokens))
+    matrices = 1 if gate is None else 2
+    stages = fitted_stages(tuning.stages, matrices * tuning.outputs, x, rows)
     _int4_skinny[(triton.cdiv(n_size, tuning.outputs) * tuning.parts,)](
         x,
         words,
@@ -142,18 +145,18 @@ def _launch(
         x.stride(0),
         max(1, weight.group // UNIT),
         tuning.parts,
-        ROWS=max(MIN_ROWS, triton.next_power_of_2(tokens)),
+        ROWS=rows,
         BN=tuning.outputs,
-        STAGES=tuning.stages,
+        STAGES=stages,
         GATED=gate is not None,
         GELU=gate == "gelu_tanh",
         HAS_BIAS=bias is not None,
         GROUPS=max(1, UNIT // weight.group),
         ASYMMETRIC=weight.zeros is not None,
         EVEN=inputs % UNIT == 0,
-        PTX=x.is_cuda,
+        PTX=x.device.type == "cuda",
         PREFETCHED=tuning.prefetched if tuning.prefetched <= shortest else 0,
         num_warps=tuning.warps,
-        num_stages=tuning.stages,
+        num_stages=stages,
         **launch_options(x.device),
     )

@@ -95,5 +95,7 @@ def test_reordered_inputs_are_refused_with_several_ranks(monkeypatch: pytest.Mon
     reordered = replace(INT4, reordered=True)
     assert isinstance(method_for(reordered), Int4Linear)
     monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(0, 2))
-    with pytest.raises(UnsupportedQuantizationError, match=r"among 2 ranks; set --tensor-par.* 1"):
+    with pytest.raises(
+        UnsupportedQuantizationError, match=r"among 2 ranks; set --tensor-parallel-size 1"
+    ):
         method_for(reordered)
