@@ -245,6 +245,17 @@ def medians(runs: Runs) -> Figures:
     return found
 
 
+WEIGHTS = {
+    "auto": "bf16",
+    "fp8": "fp8 weights, bf16 KV cache",
+    "awq": "int4 weights in groups of 128, bf16 KV cache",
+}
+OVERRIDES = {
+    "awq": {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+}
+"""So that random weights have the format; a checkpoint has it by itself."""
+
+
 def report(model: Path, weights: str, runs: Runs, further: Iterable[Table]) -> Report:
     """Return the report of the runs so far, beside vLLM's figures and the limit of a perfect
     scheduler."""
@@ -278,7 +289,7 @@ def main() -> None:
     parser.add_argument("--works", default=",".join(EVERY_DAY))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
-    parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
+    parser.add_argument("--quantization", default="auto", choices=list(WEIGHTS))
     parser.add_argument("--kv-cache-dtype", default="auto", choices=["auto", "fp8"])
     parser.add_argument("--max-num-seqs", type=int, default=256)
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
@@ -296,14 +307,13 @@ def main() -> None:
         max_model_len=options.max_model_len,
         quantization=options.quantization,
         kv_cache_dtype=options.kv_cache_dtype,
+        hf_overrides=OVERRIDES.get(options.quantization),
         tensor_parallel_size=options.tensor_parallel_size,
         max_queued_requests=10_000,
     )
-    formats = (options.quantization, options.kv_cache_dtype)
-    weights = "bf16"
-    if formats != ("auto", "auto"):
-        names = ["bf16" if each == "auto" else each for each in formats]
-        weights = f"{names[0]} weights, {names[1]} KV cache"
+    weights = WEIGHTS[options.quantization]
+    if options.kv_cache_dtype != "auto":
+        weights += f", {options.kv_cache_dtype} KV cache"
     core = build_core(settings, Path(options.model))
     engine = Engine(core, options.max_num_seqs)
     log = StepLog(core.scheduler) if options.steps else None

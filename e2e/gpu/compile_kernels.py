@@ -9,8 +9,8 @@ Exits 1 where one does not compile or does not fit, or time ended before. Compil
 --cache, found by content, so that a run goes on where the last one stopped; `--seconds` ends one in
 time.
 
-A model whose name ends with "+awq" has its weights in 4 bits, with "+fp8" weights, keys and values in
-float8, for which GPUs below 8.9 have no kernels.
+A model whose name ends with "+awq" has its weights in 4 bits, with "+fp8" weights, keys and values
+in float8, for which GPUs below 8.9 have no kernels.
 
 --covering compiles fewer: every function, every shape of tile with each dtype, and both values of
 every switch.

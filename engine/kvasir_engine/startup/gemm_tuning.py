@@ -41,13 +41,17 @@ MIXED_STEP_TOKENS = (
 )
 """Tokens of steps that do not only decode."""
 
+DEQUANTIZED = 2
+"""Matrices of a shape of which one is not in the GPU's cache when it is read."""
+
 
 def autotune_gemms(model: CausalLM, device: torch.device, max_rows: int, max_tokens: int) -> None:
     """Choose an algorithm for each shape of the model's layers; the head only decodes."""
     if not isinstance(model, nn.Module) or not kernels_run_on(device):
         return
-    # Not at the top: it imports triton, which the CPU does not need.
+    # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemms_on
+    from kvasir_engine.kernels.int4.int4_linear import MAX_FEW_TOKENS
 
     gemms = tuned_gemms_on(device)
     if gemms is None:
@@ -57,6 +61,10 @@ def autotune_gemms(model: CausalLM, device: torch.device, max_rows: int, max_tok
     wanted = [
         (weights, sorted({*rows, *large}))
         for weights in by_shape(model, ColumnParallelLinear, RowParallelLinear)
+    ]
+    wanted += [
+        (weights, [size for size in sorted({*rows, *large}) if size > MAX_FEW_TOKENS])
+        for weights in dequantized_by_shape(model)
     ]
     # The head sees the last token of a row only.
     wanted += [(weights, rows) for weights in by_shape(model, VocabParallelEmbedding)]
@@ -88,4 +96,23 @@ def by_shape(model: nn.Module, *kinds: type[nn.Module]) -> list[list[torch.Tenso
             weight = module.get_parameter("weight")
             if weight.dtype in _HALF_DTYPES:
                 found[weight.shape].append(weight)
+    return list(found.values())
+
+
+def dequantized_by_shape(model: nn.Module) -> list[list[torch.Tensor]]:
+    """Two matrices of each shape that layers with weights in 4 bits are dequantised to, without a
+    bias and in half precision: more would take memory that is not the weights'."""
+    # Not at the top: it imports triton, which the CPU does not need.
+    from kvasir_engine.kernels.int4.int4_dequantize import dequantized
+
+    found: dict[tuple[int, int], list[torch.Tensor]] = defaultdict(list)
+    for module in model.modules():
+        if not isinstance(module, (ColumnParallelLinear, RowParallelLinear)):
+            continue
+        weight = module.method.int4_weight(module)
+        if weight is None or module.bias is not None or module.dtype not in _HALF_DTYPES:
+            continue
+        of_shape = found[module.local_outputs, module.local_inputs]
+        if len(of_shape) < DEQUANTIZED:
+            of_shape.append(dequantized(weight, module.local_inputs))
     return list(found.values())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from support.engines.int4_checkpoints import (
@@ -14,6 +17,7 @@ from support.engines.int4_checkpoints import (
     stored_tensors,
 )
 from support.engines.quantized_reference import fill_slots
+from torch.nn.functional import silu
 
 from kvasir.models.quantization_config import parse_quantization
 from kvasir_engine.device import collectives
@@ -23,6 +27,7 @@ from kvasir_engine.layers.linear import (
     RowParallelLinear,
     even_part,
 )
+from kvasir_engine.quantization import int4
 from kvasir_engine.quantization.int4 import Int4Linear
 
 Filled = ColumnParallelLinear | RowParallelLinear
@@ -214,3 +219,45 @@ def test_quantised_inputs_are_refused() -> None:
     layer.use(method(Rounding(32), "awq"))
     with pytest.raises(TypeError, match="4 bits was given quantised"):
         layer(quantized_by_torch(torch.randn(2, 64)))
+
+
+@pytest.fixture
+def kernels(triton_interpreter, monkeypatch) -> Any:
+    """The kernels, as on a GPU; plain products by torch."""
+    from kvasir_engine.kernels.int4 import int4_linear as of_int4
+    from kvasir_engine.kernels.int4.int4_dequantize import dequantized
+    from kvasir_engine.layers.fused import Int4Ops
+
+    ops = Int4Ops(
+        of_int4.int4_linear, of_int4.int4_gated, of_int4.int4_parts, dequantized, _no_experts, 4
+    )
+    monkeypatch.setattr(int4, "fused_ops", lambda _: SimpleNamespace(int4=ops))
+    return ops
+
+
+def _no_experts(*_: object) -> torch.Tensor:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 5])
+@pytest.mark.parametrize("how", [Rounding(64), REORDERED])
+def test_kernels_multiply_as_torch_does(kernels, tokens: int, how: Rounding) -> None:
+    layer, x = RowParallelLinear(1024, 16, bias=True), torch.randn(tokens, 1024)
+    layer.use(method(how, "gptq"))
+    weight = rounded(torch.randn(16, 1024), how)
+    assert layer.bias is not None
+    layer.bias.data.normal_()
+    checkpoint = expected(how, "gptq", stored_tensors("o", weight, how, "gptq"))
+    fill_slots(layer.slots("o"), checkpoint | {"o.bias": layer.bias.data.clone()})
+    layer.method.finish(layer)
+    want = x @ weight.dequantised().t() + layer.bias
+
+    whole = layer.method.apply(layer, x, layer.bias)
+    parts = layer.method.parts(layer, x, layer.bias)
+    gated = layer.method.gated(layer, x, layer.bias, "silu")
+
+    torch.testing.assert_close(whole, want, atol=1e-3, rtol=1e-4)
+    assert parts is not None
+    torch.testing.assert_close(parts.sum(0), want, atol=1e-3, rtol=1e-4)
+    first, second = want.chunk(2, dim=-1)
+    torch.testing.assert_close(gated, silu(first) * second, atol=1e-2, rtol=1e-4)
