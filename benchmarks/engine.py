@@ -247,8 +247,8 @@ def medians(runs: Runs) -> Figures:
 
 WEIGHTS = {
     "auto": "bf16",
-    "fp8": "fp8 weights, bf16 KV cache",
-    "awq": "int4 weights in groups of 128, bf16 KV cache",
+    "fp8": "fp8 weights",
+    "awq": "int4 weights in groups of 128",
 }
 OVERRIDES = {
     "awq": {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
@@ -312,8 +312,9 @@ def main() -> None:
         max_queued_requests=10_000,
     )
     weights = WEIGHTS[options.quantization]
-    if options.kv_cache_dtype != "auto":
-        weights += f", {options.kv_cache_dtype} KV cache"
+    if (options.quantization, options.kv_cache_dtype) != ("auto", "auto"):
+        cache = "bf16" if options.kv_cache_dtype == "auto" else options.kv_cache_dtype
+        weights += f", {cache} KV cache"
     core = build_core(settings, Path(options.model))
     engine = Engine(core, options.max_num_seqs)
     log = StepLog(core.scheduler) if options.steps else None
