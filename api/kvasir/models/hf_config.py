@@ -154,6 +154,8 @@ class _Reader:
             qk_norm="full" if self.flag("use_qk_norm") else family.qk_norm,
             norms_per_layer=family.norms_per_layer,
             norm_bias=family.norm_bias,
+            expert_bias=family.expert_bias,
+            attention_sinks=family.attention_sinks,
             parameters_exact=self.known,
         )
 

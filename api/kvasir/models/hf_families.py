@@ -29,6 +29,9 @@ class Family:
     qk_norm: Literal["none", "head", "full"] = "none"
     norms_per_layer: int = 2
     norm_bias: bool = False
+    expert_bias: bool = False
+    """Routers and experts have biases."""
+    attention_sinks: bool = False
 
 
 _ATTENTION_BIAS = ("attention_bias",)
@@ -175,6 +178,27 @@ FAMILIES: dict[str, Family] = {
         defaults={"max_position_embeddings": 4096, "vocab_size": 50304, "eos_token_id": 0},
         qkv_bias_fields=("use_qkv_bias",),
         norm_bias=True,
+    ),
+    "gpt_oss": Family(
+        defaults={
+            "num_hidden_layers": 36,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 4,
+            "vocab_size": 201088,
+            "hidden_size": 2880,
+            "intermediate_size": 2880,
+            "head_dim": 64,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 131072,
+            "sliding_window": 128,
+            "sliding_window_pattern": 2,
+            "attention_bias": True,
+        },
+        sliding="pattern",
+        attention_bias_fields=_ATTENTION_BIAS,
+        expert_bias=True,
+        attention_sinks=True,
     ),
     "cohere": Family(
         defaults={

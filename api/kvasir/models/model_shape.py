@@ -70,6 +70,10 @@ class ModelShape:
     """Weights of the norm on queries and keys: head_dim ("head") or one a channel ("full")."""
     norms_per_layer: int = 2
     norm_bias: bool = False
+    expert_bias: bool = False
+    """Routers and experts have biases."""
+    attention_sinks: bool = False
+    """Each head has a sink, one number."""
     parameters_exact: bool = True
     """False for a family whose layers are not known here: counts are then of a Llama's layers."""
 
@@ -144,6 +148,7 @@ class ModelShape:
         size = projected * self.hidden_size + heads * self.head_dim * self.hidden_size
         size += projected if self.qkv_bias else 0
         size += self.hidden_size if self.output_bias else 0
+        size += heads if self.attention_sinks else 0
         if self.qk_norm == "head":
             size += 2 * self.head_dim
         elif self.qk_norm == "full":
@@ -152,8 +157,12 @@ class ModelShape:
 
     def _mlp_parameters(self, tp: int) -> int:
         dense = self.num_layers - self.num_sparse_layers
-        router = self.hidden_size * self.num_experts
-        experts = -(-self.num_experts * self._expert_size // tp)
+        router = (self.hidden_size + self.expert_bias) * self.num_experts
+        matrices = 3 * self.hidden_size * self.moe_intermediate_size
+        experts = -(-self.num_experts * matrices // tp)
+        if self.expert_bias:
+            inner = -(-2 * self.moe_intermediate_size // tp)
+            experts += self.num_experts * (inner + self.hidden_size)
         return dense * self._dense_mlp_size(tp) + self.num_sparse_layers * (router + experts)
 
     def _dense_mlp_size(self, tp: int) -> int:
@@ -163,7 +172,9 @@ class ModelShape:
 
     @property
     def _expert_size(self) -> int:
-        return 3 * self.hidden_size * self.moe_intermediate_size
+        matrices = 3 * self.hidden_size * self.moe_intermediate_size
+        bias = 2 * self.moe_intermediate_size + self.hidden_size if self.expert_bias else 0
+        return matrices + bias
 
     @property
     def _norm_size(self) -> int:

@@ -21,7 +21,8 @@ class AttentionSpec:
     """One attention layer's sizes, scale and mask, fixed at construction.
 
     `window` w: a query at position p sees keys p - w + 1 .. p. `softcap` c: scores become
-    c * tanh(score / c) before the mask. `scale` multiplies q k^T.
+    c * tanh(score / c) before the mask. `scale` multiplies q k^T. `sinks` [heads] adds exp(sink) to
+    the denominator of a head's softmax, as a key without a value would (arXiv:2309.17453).
     """
 
     layer: int
@@ -31,6 +32,8 @@ class AttentionSpec:
     scale: float
     window: int | None = None
     softcap: float | None = None
+    # A layer's weight, which its module loads; layers with sinks launch the same kernels.
+    sinks: torch.Tensor | None = field(default=None, compare=False, repr=False)
 
     @property
     def cache(self) -> KVCacheSpec:

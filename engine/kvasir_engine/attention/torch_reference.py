@@ -179,7 +179,9 @@ def _decode(
     keys, values = _gather(cache, group.blocks, rows, q.dtype, scales)
     # The queries that share a KV head stand where SDPA expects a head's sequence of queries.
     grouped = q[group.entries].view(rows, spec.num_kv_heads, -1, spec.head_dim)
-    mixed = _softmax_mix(spec, grouped, keys.transpose(1, 2), values.transpose(1, 2), group.mask)
+    sinks = None if spec.sinks is None else spec.sinks.view(1, spec.num_kv_heads, -1, 1)
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+    mixed = _softmax_mix(spec, grouped, keys, values, group.mask, sinks)
     out[group.entries] = mixed.reshape(rows, spec.num_heads, spec.head_dim)
 
 
@@ -200,6 +202,7 @@ def _prefill(
     chunk = max(1, min(_MAX_CHUNK, MAX_SCORE_BYTES // (4 * spec.num_heads * longest)))
     table = batch.block_table[entry : entry + 1]
     heads = (spec.num_kv_heads, spec.num_heads // spec.num_kv_heads)
+    sinks = None if spec.sinks is None else spec.sinks.view(*heads, 1, 1)
     for done in range(0, length, chunk):
         n = min(chunk, length - done)
         after = length - done - n
@@ -214,7 +217,7 @@ def _prefill(
         tokens = slice(start + done, start + done + n)
         grouped = q[tokens].view(n, *heads, -1).permute(1, 2, 0, 3)
         keys, values = keys[0].transpose(0, 1)[:, None], values[0].transpose(0, 1)[:, None]
-        mixed = _softmax_mix(spec, grouped, keys, values, mask)
+        mixed = _softmax_mix(spec, grouped, keys, values, mask, sinks)
         out[tokens] = mixed.permute(2, 0, 1, 3).flatten(1, 2)
 
 
@@ -265,14 +268,27 @@ def _mask(
 
 
 def _softmax_mix(
-    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+    spec: AttentionSpec,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention of q [a, b, queries, dim] over k, v [a, b or 1, keys, dim]; the mask is added."""
-    if spec.softcap is None:
+    """Attention of q [a, b, queries, dim] over k, v [a, b or 1, keys, dim]; the mask is added, and
+    the sinks, which broadcast to [a, b, queries, 1], take their share of the weights."""
+    if spec.softcap is None and sinks is None:
         shape = (-1, q.shape[1], -1, -1)
         return scaled_dot_product_attention(
             q, k.expand(shape), v.expand(shape), attn_mask=mask, scale=spec.scale
         )
-    scores = torch.matmul(q, k.mT).float() * (spec.scale / spec.softcap)
-    weights = (scores.tanh_().mul_(spec.softcap) + mask).softmax(-1)
+    scores = torch.matmul(q, k.mT).float() * spec.scale
+    if spec.softcap is not None:
+        scores = scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
+    scores = scores + mask
+    if sinks is None:
+        weights = scores.softmax(-1)
+    else:
+        beside = sinks.float().expand_as(scores[..., :1])
+        weights = torch.cat((scores, beside), -1).softmax(-1)[..., :-1]
     return torch.matmul(weights.to(v.dtype), v)

@@ -19,6 +19,7 @@ from kvasir_engine.layers.linear import (
 )
 from kvasir_engine.layers.norm import RMSNorm, ShardedRMSNorm
 from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
+from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 from kvasir_engine.quantization.linear_method import Input
 
 
@@ -37,6 +38,8 @@ class AttentionConfig:
     """Norm of queries and keys before they are rotated: of each head, or, where it is
     ShardedRMSNorm, of the channels of all heads together."""
     norm_eps: float = 1e-6
+    sinks: bool = False
+    """True when each head has a sink, which the checkpoint has as `sinks`."""
 
 
 class SelfAttention(nn.Module):
@@ -46,7 +49,9 @@ class SelfAttention(nn.Module):
         super().__init__()
         whole = config.spec
         heads, kv_heads = local_heads(whole.num_heads, whole.num_kv_heads)
-        self.spec = replace(whole, num_heads=heads, num_kv_heads=kv_heads)
+        self.sinks = parameter(heads) if config.sinks else None
+        local = replace(whole, num_heads=heads, num_kv_heads=kv_heads)
+        self.spec = replace(local, sinks=self.sinks)
         self.qkv_proj = ColumnParallelLinear(
             config.hidden_size,
             qkv_parts(whole.num_heads, whole.num_kv_heads, whole.head_dim),
@@ -72,6 +77,14 @@ class SelfAttention(nn.Module):
             mixed = self._by_kernels(heads.view(*heads.shape[:-1], *shape), rotary, fused)
         out: Output = self.o_proj(mixed.flatten(1))
         return out
+
+    def slots(self, path: str) -> dict[str, WeightSlot]:
+        """Return the slot of the sinks, if there are some; projections have slots of their own."""
+        if self.sinks is None:
+            return {}
+        ranks, local = tensor_parallel(), len(self.sinks)
+        shard = WeightShard(self.sinks.data, start=ranks.rank * local)
+        return {f"{path}.sinks": WeightSlot((ranks.size * local,), (shard,))}
 
     @property
     def quantizes_tokens(self) -> bool:

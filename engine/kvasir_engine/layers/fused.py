@@ -61,6 +61,8 @@ class FusedOps:
     moe_blocks: ModuleType
     """`kernels.expert_routing`."""
     int4: Int4Ops
+    clamped_experts: ModuleType
+    """`kernels.experts.clamped_experts`."""
 
 
 def fused_ops(device: torch.device) -> FusedOps | None:
@@ -74,6 +76,7 @@ def _fused_ops() -> FusedOps:
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
     from kvasir_engine.kernels.add_norm import add_norm, add_norm_rows
+    from kvasir_engine.kernels.experts import clamped_experts
     from kvasir_engine.kernels.gemm import block_gemm as fp8_block
     from kvasir_engine.kernels.gemm import fp8_linear as fp8
     from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm, skinny_parts
@@ -116,4 +119,5 @@ def _fused_ops() -> FusedOps:
             int4_grouped_gemm,
             of_int4.MAX_FEW_TOKENS,
         ),
+        clamped_experts,
     )

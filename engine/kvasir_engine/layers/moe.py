@@ -96,7 +96,7 @@ class MoE(nn.Module):
 
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
         moe, top_k, experts = fused.moe, self.config.experts_per_token, self.config.num_experts
-        scores = linear(x, self.router, None)
+        scores = self.scores(x)
         weights, chosen = fused.moe_blocks.route(scores, top_k, normalise=self.config.normalise)
         tuning = moe.moe_tuning_for(chosen.numel(), experts)
         blocks = fused.moe_blocks.make_expert_blocks(chosen, experts, tuning.rows)
@@ -126,6 +126,10 @@ class MoE(nn.Module):
         shares = grouped(self.down, inner, weights=weights)
         return shares.view(len(x), top_k, -1).sum(1)
 
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the router's scores [tokens, experts] of its inputs."""
+        return linear(x, self.router, None)
+
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.route(x)
         out = torch.zeros_like(x)
@@ -138,7 +142,7 @@ class MoE(nn.Module):
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return fp32 weights and expert ids [tokens, experts_per_token]."""
-        scores = linear(x, self.router, None).float().softmax(-1)
+        scores = self.scores(x).float().softmax(-1)
         weights, chosen = scores.topk(self.config.experts_per_token, dim=-1)
         if self.config.normalise:
             weights = weights / weights.sum(-1, keepdim=True)

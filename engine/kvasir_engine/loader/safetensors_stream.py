@@ -28,6 +28,7 @@ _DTYPES = {
     "F32": torch.float32,
     "F8_E4M3": torch.float8_e4m3fn,
     "I32": torch.int32,
+    "U8": torch.uint8,
 }
 
 

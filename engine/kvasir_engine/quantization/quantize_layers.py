@@ -14,6 +14,7 @@ from kvasir_engine.quantization.fp8 import Fp8Linear
 from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
 from kvasir_engine.quantization.int4 import Int4Linear
 from kvasir_engine.quantization.linear_method import LinearMethod
+from kvasir_engine.quantization.mxfp4 import Mxfp4Experts
 from kvasir_engine.quantization.plain import PLAIN
 
 # By token is at least as exact as by all tokens of a step.
@@ -65,6 +66,8 @@ def method_for(quantization: Quantization) -> LinearMethod:
     """Return the method for such weights. Raises UnsupportedQuantizationError."""
     if quantization.numbers == Numbers.INT4:
         return _int4_method(quantization)
+    if quantization.numbers is Numbers.MXFP4:
+        return Mxfp4Experts()
     if quantization.numbers != Numbers.FP8:
         raise _unsupported(quantization, f"{quantization.numbers} weights")
     if quantization.scales == Scales.BLOCK:

@@ -62,7 +62,7 @@ def make_batch(
 def written_out(
     spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
 ) -> torch.Tensor:
-    """softmax(cap(scale q k)) v over the visible keys, one query and head at a time."""
+    """softmax(cap(scale q k), sink) v over the visible keys, one query and head at a time."""
     keys, values = cache.flatten(1, 2).double()
     block, out, token = cache.shape[2], [], 0
     for entry, n in enumerate(batch.query_lens_cpu):
@@ -76,7 +76,9 @@ def written_out(
                 scores = keys[slots, kv_head] @ q[token, head].double() * spec.scale
                 if spec.softcap is not None:
                     scores = spec.softcap * torch.tanh(scores / spec.softcap)
-                out.append(scores.softmax(0) @ values[slots, kv_head])
+                if spec.sinks is not None:
+                    scores = torch.cat((scores, spec.sinks[head : head + 1].double()))
+                out.append(scores.softmax(0)[: len(slots)] @ values[slots, kv_head])
             token += 1
     return torch.stack(out).view(q.shape)
 

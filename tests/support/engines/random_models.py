@@ -138,6 +138,28 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 2}),
     "internlm3": ("internlm3", {**WIDE_HEADS, "attention_bias": True, "mlp_bias": True}),
     "stablelm": ("stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
+    "gpt_oss": (
+        "gpt_oss",
+        {
+            **EXPERTS,
+            "head_dim": 16,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 4,
+            "num_local_experts": 6,
+            "sliding_window": 20,
+            "swiglu_limit": 0.5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 150000.0,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 128,
+            },
+        },
+    ),
     "starcoder2": ("starcoder2", {"sliding_window": 20}),
 }
 """Model type and fields of each, beside SIZES."""
@@ -153,7 +175,7 @@ def save_hf_model(name: str, directory: Path) -> None:
     torch.manual_seed(sum(name.encode()))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     for parameter_name, parameter in model.named_parameters():
-        if "norm" in parameter_name or parameter_name.endswith("bias"):
+        if "norm" in parameter_name or parameter_name.endswith(("bias", "sinks")):
             # Norms initialised to a constant would hide a norm that is left out or misplaced.
             parameter.data.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(directory)

@@ -40,6 +40,8 @@ class AttentionShape:
     """Queries are decodes' and keys are what they have in common, in parts; else a prompt's."""
     tile: int = 0
     """Entries of a tile of SharedPrefixes."""
+    sinks: bool = False
+    """Heads have sinks, which are the prompts' to add: parts are merged by others."""
 
 
 @gluon.jit
@@ -93,7 +95,14 @@ def _write_empty_split(rows, lse_ptr, kv_head, part, total_parts, SHAPE: gl.cons
 
 @gluon.jit(
     do_not_specialize=["table_stride", "total_parts", "parts", "nowhere"],
-    do_not_specialize_on_alignment=["table_ptr", "lens_ptr", "starts_ptr", "which_ptr", "lse_ptr"],
+    do_not_specialize_on_alignment=[
+        "table_ptr",
+        "lens_ptr",
+        "starts_ptr",
+        "which_ptr",
+        "lse_ptr",
+        "sinks_ptr",
+    ],
 )
 def attend_tiles(
     q_ptr,
@@ -104,6 +113,7 @@ def attend_tiles(
     which_ptr,
     out_ptr,
     lse_ptr,
+    sinks_ptr,
     q_stride,
     table_stride,
     nowhere,
@@ -159,7 +169,7 @@ def attend_tiles(
         mbarrier.init(k_free.index(stage), count=2)
         mbarrier.init(v_free.index(stage), count=2)
     smem, barriers = (k_smem, v_smem), (k_full, k_free, v_full, v_free)
-    pointers = (q_ptr, out_ptr, lse_ptr)
+    pointers = (q_ptr, out_ptr, lse_ptr, sinks_ptr)
     column = kv_head * SHAPE.dim
     where = (q_stride, kv_head, part, total_parts)
     gl.warp_specialize(

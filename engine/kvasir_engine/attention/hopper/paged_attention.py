@@ -68,6 +68,8 @@ def make_shape(
     window: int | None,
     cap: float | None,
     tile: int,
+    *,
+    sinks: bool = False,
 ) -> AttentionShape:
     """Return the compile-time shape of a prefill, or with `tile` of a shared-prefix decode; cached,
     since every launch asks."""
@@ -82,6 +84,7 @@ def make_shape(
         cap=cap or 0.0,
         shared=tile > 0,
         tile=tile,
+        sinks=sinks,
     )
 
 
@@ -116,10 +119,12 @@ def hopper_prefill(
     """`paged_prefill` in tiles of `hopper_tile_tokens`; q and out [tokens, heads, head_dim]."""
     _, heads, dim = q.shape
     _, _, block, kv_heads, _ = cache.shape
-    shape = make_shape(block, heads, kv_heads, dim, spec.window, spec.softcap, 0)
+    sinks = out if spec.sinks is None else spec.sinks
+    kinds = spec.window, spec.softcap, 0
+    shape = make_shape(block, heads, kv_heads, dim, *kinds, sinks=spec.sinks is not None)
     _launch(
         (tiles.shape[0], kv_heads, 1), shape, q, cache, batch.block_table, batch.seq_lens,
-        batch.query_start, tiles, out, out, kernel_scale(spec.scale, spec.softcap),
+        batch.query_start, tiles, out, out, sinks, kernel_scale(spec.scale, spec.softcap),
         total_parts=1, parts=1,
     )  # fmt: skip
 
@@ -146,7 +151,7 @@ def hopper_shared_prefix(
     shape = make_shape(block, heads, kv_heads, dim, None, spec.softcap, tile)
     _launch(
         (tiles * (tile // shape.tokens), kv_heads, parts), shape, q, cache, block_table,
-        shared.tile_lens, shared.tile_lens, shared.tile_entries, partial, lse,
+        shared.tile_lens, shared.tile_lens, shared.tile_entries, partial, lse, lse,
         kernel_scale(spec.scale, spec.softcap), total_parts=partial.shape[2], parts=parts,
     )  # fmt: skip
 
@@ -162,6 +167,7 @@ def _launch(
     which: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    sinks: torch.Tensor,
     scale: float,
     *,
     total_parts: int,
@@ -177,6 +183,7 @@ def _launch(
         which,
         out,
         lse,
+        sinks,
         q.stride(0),
         block_table.stride(0),
         cache.shape[1],

@@ -169,7 +169,7 @@ def consume(
 
     where: the queries' stride, the KV head, which part of the keys and of how many.
     """
-    q_ptr, out_ptr, lse_ptr = pointers
+    q_ptr, out_ptr, lse_ptr, sinks_ptr = pointers
     q_stride, kv_head, part, total_parts = where
     k_smem, v_smem = smem
     k_full, k_free, v_full, v_free = barriers
@@ -220,6 +220,11 @@ def consume(
     mbarrier.wait(v_full.index(last), ((tiles - 1) // stages) & 1)
     mixing = warpgroup_mma(operand, v_smem.index(last), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[mixing])
+    if SHAPE.sinks:
+        head = kv_head * SHAPE.group + (half * 64 + gl.arange(0, 64, by_row)) % SHAPE.group
+        sink = gl.load(sinks_ptr + head).to(gl.float32) * LOG2_E
+        # No further than a float reaches: what is more than that weighs all there is.
+        total += gl.exp2(gl.minimum(sink - best, 126.0))
     _store_output(acc, best, total, out_ptr, lse_ptr, half, rows, kv_head, part, total_parts, SHAPE)
 
 

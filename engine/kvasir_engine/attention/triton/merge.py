@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.attention.base import SharedPrefixes
-from kvasir_engine.attention.triton.online_softmax import NO_SCORE
+from kvasir_engine.attention.triton.online_softmax import LOG2_E, NO_SCORE
 from kvasir_engine.device.launch import begin, launch_options
 
 MAX_SPLITS = 128
@@ -26,9 +26,11 @@ def _merge(
     lse_ptr,
     prefix_lens_ptr,
     out_ptr,
+    sinks_ptr,
     parts,
     prefix_parts,
     SHARED: tl.constexpr,
+    SINKS: tl.constexpr,
     HEADS: tl.constexpr,
     PADDED_SPLITS: tl.constexpr,
     AT_ONCE: tl.constexpr,
@@ -47,7 +49,12 @@ def _merge(
     begin(PDL)
     lse = tl.load(lse_ptr + at * total_parts + part, mask=written, other=NO_SCORE)
     best = tl.max(lse, 0)
+    if SINKS:
+        sink = tl.load(sinks_ptr + tl.program_id(0) % HEADS).to(tl.float32) * LOG2_E
+        best = tl.maximum(best, sink)
     total = tl.sum(tl.exp2(lse - best), 0)
+    if SINKS:
+        total += tl.exp2(sink - best)
     last = tl.max(tl.where(lse > NO_SCORE * 0.1, part + 1, 0), 0)
     acc = tl.zeros([PADDED_DIM], tl.float32)
     for start in range(0, last, AT_ONCE):
@@ -74,9 +81,11 @@ def merge_splits(
     out: torch.Tensor,
     prefix_parts: int,
     shared: SharedPrefixes | None,
+    sinks: torch.Tensor | None,
 ) -> None:
     """out [entries, heads, head_dim] = the parts [entries, heads, parts, head_dim] by their lse
-    [entries, heads, parts], base 2; the first `prefix_parts` of ungrouped entries are not read."""
+    [entries, heads, parts], base 2, and the heads' `sinks`; the first `prefix_parts` of ungrouped
+    entries are not read."""
     entries, heads, total, dim = partial.shape
     padded_dim = max(16, triton.next_power_of_2(dim))
     _merge[(entries * heads,)](
@@ -84,9 +93,11 @@ def merge_splits(
         lse,
         lse if shared is None else shared.prefix_lens,
         out,
+        lse if sinks is None else sinks,
         total - prefix_parts,
         prefix_parts,
         SHARED=shared is not None,
+        SINKS=sinks is not None,
         HEADS=heads,
         PADDED_SPLITS=SMALL_SPLITS if total <= SMALL_SPLITS else 2 * MAX_SPLITS,
         AT_ONCE=16,

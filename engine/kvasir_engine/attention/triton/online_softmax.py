@@ -104,6 +104,16 @@ def merge_partial(best, total, acc, lse, mixed):
     return higher, total * shrink + weight, acc * shrink[:, None] + mixed
 
 
+@triton.jit
+def add_sink(best, total, acc, sinks_ptr, head, own):
+    """Running maximum, sum and mix of rows of heads `head` with their sinks, which only the sum
+    grows by: once for all keys of a row, whose other parts are merged already."""
+    sink = tl.load(sinks_ptr + head, mask=own, other=0.0).to(tl.float32) * LOG2_E
+    higher = tl.maximum(best, sink)
+    shrink = tl.exp2(best - higher)
+    return total * shrink + tl.exp2(sink - higher), acc * shrink[:, None]
+
+
 def kernel_scale(scale: float, softcap: float | None) -> float:
     """Return the scale that `attend_keys` takes for a layer's."""
     return scale if softcap else scale * math.log2(math.e)

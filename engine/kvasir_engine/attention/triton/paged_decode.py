@@ -24,7 +24,12 @@ from kvasir_engine.attention.triton.decode_keys import attend_fp8, attend_plain
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.fp8_cache import as_pairs, is_fp8
 from kvasir_engine.attention.triton.merge import merge_splits
-from kvasir_engine.attention.triton.online_softmax import NO_SCORE, kernel_scale, merge_partial
+from kvasir_engine.attention.triton.online_softmax import (
+    NO_SCORE,
+    add_sink,
+    kernel_scale,
+    merge_partial,
+)
 from kvasir_engine.attention.triton.shared_prefix import SharedKeys
 from kvasir_engine.attention.triton.split_kv import FIELDS
 from kvasir_engine.device.launch import begin, launch_options, prefetch
@@ -132,6 +137,7 @@ def _decode(
     parts_ptr,
     lse_ptr,
     out_ptr,
+    sinks_ptr,
     q_stride,
     table_stride,
     value_offset,
@@ -146,6 +152,7 @@ def _decode(
     JOINED: tl.constexpr,
     ORDERED: tl.constexpr,
     SPLIT_KV: tl.constexpr,
+    SINKS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -221,6 +228,8 @@ def _decode(
         best, total, acc = _merge_prefix(
             best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, grouped, dim, DIM
         )
+    if SINKS and not SPLIT:
+        total, acc = add_sink(best, total, acc, sinks_ptr, head, own_row)
     weight = tl.where(total > 0, total, 1.0)
     mixed = acc / weight[:, None]
     if SPLIT:
@@ -293,6 +302,7 @@ def paged_decode(
         partial,
         lse,
         partial if split else out,
+        out if spec.sinks is None else spec.sinks,
         q.stride(0),
         block_table.stride(0),
         stored.stride(0),
@@ -307,6 +317,7 @@ def paged_decode(
         JOINED=shared is not None and not split,
         ORDERED=order is not None,
         SPLIT_KV=splits is not None,
+        SINKS=spec.sinks is not None,
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
@@ -326,4 +337,5 @@ def paged_decode(
         **launch_options(q.device),
     )
     if split:
-        merge_splits(partial, lse, out, prefix_parts, None if shared is None else shared.prefixes)
+        prefixes = None if shared is None else shared.prefixes
+        merge_splits(partial, lse, out, prefix_parts, prefixes, spec.sinks)

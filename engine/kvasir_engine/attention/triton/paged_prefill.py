@@ -14,7 +14,12 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
-from kvasir_engine.attention.triton.online_softmax import NO_SCORE, attend_keys, kernel_scale
+from kvasir_engine.attention.triton.online_softmax import (
+    NO_SCORE,
+    add_sink,
+    attend_keys,
+    kernel_scale,
+)
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import TileTuning
 
@@ -42,6 +47,7 @@ def _prefill(
     starts_ptr,
     tiles_ptr,
     out_ptr,
+    sinks_ptr,
     q_stride,
     table_stride,
     value_offset,
@@ -57,6 +63,7 @@ def _prefill(
     KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
+    SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -108,6 +115,8 @@ def _prefill(
             value_offset, scale, True, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, WINDOW, CAP,
             PRECISION,
         )  # fmt: skip
+    if SINKS:
+        total, acc = add_sink(best, total, acc, sinks_ptr, head, own)
     mixed = acc / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(
         out_ptr + (at * HEADS + head)[:, None] * DIM + dim[None, :],
@@ -147,6 +156,7 @@ def paged_prefill(
         batch.query_start,
         tiles,
         out,
+        out if spec.sinks is None else spec.sinks,
         q.stride(0),
         batch.block_table.stride(0),
         cache.stride(0),
@@ -162,6 +172,7 @@ def paged_prefill(
         KEYS=tuning.keys,
         WINDOW=spec.window or 0,
         CAP=spec.softcap or 0.0,
+        SINKS=spec.sinks is not None,
         PRECISION="ieee",
         num_warps=tuning.warps,
         num_stages=tuning.stages,

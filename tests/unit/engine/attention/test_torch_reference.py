@@ -36,6 +36,14 @@ def test_decodes_and_prefills(paged, backend, heads, window, softcap) -> None:
     paged.check(paged.make_spec(*heads, window=window, softcap=softcap), backend)
 
 
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_sinks(paged, backend, heads, window, softcap) -> None:
+    sinks = torch.linspace(-2, 9, heads[0])
+    paged.check(paged.make_spec(*heads, window=window, softcap=softcap, sinks=sinks), backend)
+
+
 @pytest.mark.parametrize("window", [None, 6])
 @pytest.mark.parametrize("softcap", [None, 1.5])
 def test_bfloat16(paged, backend, window, softcap) -> None:
@@ -58,9 +66,9 @@ def test_chunks_keep_the_scores_within_bounds(paged, backend, monkeypatch) -> No
     sizes = []
     real = torch_reference._softmax_mix
 
-    def noted(spec, q, k, v, mask):
+    def noted(spec, q, k, v, mask, sinks):
         sizes.append(4 * spec.num_heads * mask.numel())
-        return real(spec, q, k, v, mask)
+        return real(spec, q, k, v, mask, sinks)
 
     monkeypatch.setattr(torch_reference, "_softmax_mix", noted)
     monkeypatch.setattr(torch_reference, "MAX_SCORE_BYTES", 4096)

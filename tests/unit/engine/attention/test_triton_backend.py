@@ -34,6 +34,8 @@ class OnDevice:
 
     def attend(self, spec, q, cache, batch, **given):
         batch = self._paged.move(batch, DEVICE)
+        if spec.sinks is not None:
+            spec = replace(spec, sinks=spec.sinks.to(DEVICE, q.dtype))
         return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch, **given).cpu()
 
     def write_new_kv(self, cache, k, v, slots, scales) -> None:
@@ -61,6 +63,39 @@ def test_decodes_and_prefills(paged, backend, heads, window, softcap) -> None:
     paged.check(
         spec, backend, decodes=[1, 30, 5, 17, 64], prefills=[(7, 7), (3, 40)], poisoned=True
     )
+
+
+def sinks_of(heads: int) -> torch.Tensor:
+    """Of all weights and of none, in numbers that half precision has."""
+    return torch.tensor([-1e4, -1.5, 0.5, 3.0, 9.0, 70.0, -0.5, 1.0])[:heads]
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("parts", [1, 3, 64])
+def test_sinks(paged, backend, heads, window, parts) -> None:
+    backend.real.decode_tuning = replace(backend.real.decode_tuning, parts=parts)
+    spec = paged.make_spec(*heads, window=window, sinks=sinks_of(heads[0]))
+    paged.check(spec, backend, decodes=[1, 30, 64], prefills=[(7, 7), (3, 40)], poisoned=True)
+
+
+@pytest.mark.parametrize("decodes", [[1], [LONG, 3, 1, 40]])
+def test_sinks_of_contexts_that_differ_much(paged, backend, decodes) -> None:
+    spec = paged.make_spec(softcap=1.5, sinks=sinks_of(4))
+    paged.check(
+        spec, backend, decodes=decodes, prefills=[], poisoned=True, split_kv=True, tolerance=2e-5
+    )
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_sinks_in_half_precision_in_pages_of_16(paged, backend, window) -> None:
+    """On Hopper by its own kernels."""
+    spec = paged.make_spec(8, 2, head_dim=64, window=window, sinks=sinks_of(8))
+    prefills = [(7, 7), (3, 100), (1, 49), (50, 61)]
+    paged.check(
+        spec, backend, decodes=[33], prefills=prefills, dtype=HALF, tolerance=3e-2, poisoned=True,
+        block=16,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("head_dim", [16, 24, 64])
@@ -240,11 +275,13 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend, kv_heads)
     ("heads", "softcap", "multiprocessors"),
     [((4, 2), None, 2), ((4, 2), None, 60), ((6, 1), 1.5, 60)],
 )
+@pytest.mark.parametrize("sinks", [False, True])
 def test_common_prefixes_are_attended_to_once(
-    paged, backend, heads, softcap, multiprocessors
+    paged, backend, heads, softcap, multiprocessors, sinks
 ) -> None:
     backend.real._multiprocessors = multiprocessors
-    spec = paged.make_spec(*heads, softcap=softcap)
+    of_heads = sinks_of(heads[0]) if sinks else None
+    spec = paged.make_spec(*heads, softcap=softcap, sinks=of_heads)
     batch, blocks = paged.make_batch([70, 40, 64, 81, 65, 9], [])
     table = batch.block_table
     table[2, :15] = table[4, :15] = table[0, :15]

@@ -34,6 +34,7 @@ FAMILIES = [
     "smollm3",
     "internlm3",
     "stablelm",
+    "gpt_oss",
 ]
 
 

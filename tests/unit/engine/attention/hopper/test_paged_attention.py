@@ -33,6 +33,7 @@ types = {{
     "cache": f"tensordesc<bf16[1, 1, {{shape.block}}, 64],{{h.PAGE_LAYOUT.value!r}}>",
     "out_ptr": "*fp32" if shape.shared else "*bf16",
     "lse_ptr": "*fp32",
+    "sinks_ptr": "*bf16",
     "q_stride": "i32",
     "table_stride": "i32",
     "nowhere": "i32",
@@ -64,6 +65,7 @@ print(made.metadata.shared)
         "block=16, heads=32, group=4, tokens=32, dim=128, shared=True, tile=32",
         "block=32, heads=8, group=2, tokens=64, dim=256, window=4096, cap=50.0",
         "block=8, heads=7, group=7, tokens=18, dim=80",
+        "block=16, heads=64, group=8, tokens=16, dim=64, window=128, sinks=True",
     ],
 )
 def test_compiles_within_a_multiprocessors_means(

@@ -1,0 +1,1 @@
+"""Experts of gpt-oss, and matrices in MXFP4."""

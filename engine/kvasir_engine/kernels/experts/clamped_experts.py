@@ -1,0 +1,252 @@
+"""gpt-oss' experts of all tokens as two grouped products, of plain matrices or in MXFP4: biases,
+and between the two a clamped SwiGLU.
+
+As `grouped_gemm.py`, assignments come sorted by expert and cut into blocks of one expert each. Gate
+and up are multiplied by the same tile of inputs while it is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.device.tile_memory import tile_bytes
+from kvasir_engine.kernels.expert_routing import ExpertBlocks
+from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, GROUP, mxfp4_tile
+from kvasir_engine.kernels.grouped_gemm import GemmTuning
+
+TILES = {
+    4: GemmTuning(16, 64, 128, 4, 4),
+    32: GemmTuning(32, 64, 128, 4, 4),
+    64: GemmTuning(64, 64, 128, 4, 3),
+}
+"""By the mean number of assignments per expert up to which they are used."""
+LARGEST_TILES = GemmTuning(128, 64, 128, 8, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Matrices of all experts."""
+
+    values: torch.Tensor
+    """[experts, outputs, inputs], or packed [experts, groups, outputs, 16]."""
+    scales: torch.Tensor | None
+    """[experts, groups, outputs] of packed ones."""
+    biases: torch.Tensor | None
+    """[experts, outputs]."""
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of one."""
+        return self.values.shape[1 if self.scales is None else 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """Blocks of assignments, and how they are multiplied."""
+
+    blocks: ExpertBlocks
+    tuning: GemmTuning
+    top_k: int
+
+
+def clamped_tuning_for(assignments: int, experts: int) -> GemmTuning:
+    """Return the tile shape for this mean number of assignments per expert."""
+    fitting = (tiles for mean, tiles in TILES.items() if assignments <= mean * experts)
+    return next(fitting, LARGEST_TILES)
+
+
+def fitted(tuning: GemmTuning, itemsize: int, most: int) -> GemmTuning:
+    """Return the same, or less at a time where tiles of inputs, gates and ups of that type, which
+    packed ones are smaller than, would take more than `most` bytes."""
+    both = replace(tuning, outputs=2 * tuning.outputs).fitted(itemsize, most)
+    return replace(both, outputs=tuning.outputs, inputs=max(both.inputs, GROUP.value))
+
+
+@triton.jit
+def _plain_tile(acc, x, w_ptr, k, n, k_size, k_mask, inside, EVEN: tl.constexpr):
+    """acc [BM, BN] plus the product of x [BM, BK] with inputs k of rows n of a plain matrix."""
+    mask = inside[None, :]
+    if not EVEN:
+        mask &= k_mask[:, None]
+    w = tl.load(w_ptr + n.to(tl.int64)[None, :] * k_size + k[:, None], mask=mask, other=0.0)
+    return tl.dot(x, w, acc, input_precision="ieee")
+
+
+@triton.jit
+def _products(
+    x_rows, w_ptr, scale_ptr, own, n, inside, n_size, w_rows, k_size,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GATED: tl.constexpr,
+    PACKED: tl.constexpr, EVEN: tl.constexpr, FAST: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """fp32 [BM, BN] of the inputs at x_rows [BM] and outputs n, and where GATED of outputs n +
+    n_size; w_rows: outputs of one expert's matrix, at w_ptr."""
+    acc = tl.zeros([BM, BN], tl.float32)
+    up = tl.zeros([BM, BN], tl.float32)
+    groups: tl.constexpr = BK // 32
+    half = tl.arange(0, BK // 2)
+    for start in tl.range(0, k_size, BK, num_stages=STAGES):
+        if PACKED:
+            low = start + half // 16 * 32 + half % 16
+            mask = own[:, None]
+            if not EVEN:
+                mask &= (low < k_size)[None, :]
+            x_low = tl.load(x_rows[:, None] + low[None, :], mask=mask, other=0.0)
+            x_high = tl.load(x_rows[:, None] + low[None, :] + 16, mask=mask, other=0.0)
+            first, count = start // 32, k_size // 32
+            acc = mxfp4_tile(
+                acc, x_low, x_high, w_ptr, scale_ptr, first, count, n, w_rows, inside,
+                groups, BN, EVEN, FAST,
+            )  # fmt: skip
+            if GATED:
+                up = mxfp4_tile(
+                    up, x_low, x_high, w_ptr, scale_ptr, first, count, n + n_size, w_rows, inside,
+                    groups, BN, EVEN, FAST,
+                )  # fmt: skip
+        else:
+            k = start + tl.arange(0, BK)
+            mask = own[:, None]
+            if not EVEN:
+                mask &= (k < k_size)[None, :]
+            x = tl.load(x_rows[:, None] + k[None, :], mask=mask, other=0.0)
+            acc = _plain_tile(acc, x, w_ptr, k, n, k_size, k < k_size, inside, EVEN)
+            if GATED:
+                up = _plain_tile(up, x, w_ptr, k, n + n_size, k_size, k < k_size, inside, EVEN)
+    return acc, up
+
+
+@triton.jit
+def _clamped_experts(
+    x_ptr,
+    w_ptr,
+    scale_ptr,
+    bias_ptr,
+    out_ptr,
+    weights_ptr,
+    order_ptr,
+    experts_ptr,
+    first_ptr,
+    end_ptr,
+    n_size,
+    k_size,
+    num_experts,
+    TOP_K: tl.constexpr,
+    GATED: tl.constexpr,
+    BIASED: tl.constexpr,
+    PACKED: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EVEN: tl.constexpr,
+    FAST: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    begin(PDL)
+    block = tl.program_id(0)
+    expert = tl.load(experts_ptr + block).to(tl.int64)
+    if expert >= num_experts:
+        return
+    at = tl.load(first_ptr + block) + tl.arange(0, BM)
+    own = at < tl.load(end_ptr + block)
+    assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = n < n_size
+    x_row, out_row, w_rows = at.to(tl.int64), assignment, n_size
+    if GATED:
+        x_row, out_row, w_rows = assignment // TOP_K, at.to(tl.int64), n_size * 2
+    size = k_size // 2 if PACKED else k_size
+    acc, up = _products(
+        x_ptr + x_row * k_size,
+        w_ptr + expert * w_rows * size,
+        scale_ptr + expert * w_rows * (k_size // 32),
+        own, n, inside, n_size, w_rows, k_size, BM, BN, BK, GATED, PACKED, EVEN, FAST, STAGES,
+    )  # fmt: skip
+    if FAST:
+        acc, up = acc / FAST_SHARE, up / FAST_SHARE
+    bias_at = bias_ptr + expert * w_rows + n
+    if BIASED:
+        acc += tl.load(bias_at, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if GATED:
+        if BIASED:
+            up += tl.load(bias_at + n_size, mask=inside, other=0.0).to(tl.float32)[None, :]
+        gate = tl.minimum(acc, LIMIT)
+        up = tl.minimum(tl.maximum(up, -LIMIT), LIMIT)
+        acc = (up + 1.0) * gate / (1.0 + tl.exp(-ALPHA * gate))
+    else:
+        acc *= tl.load(weights_ptr + assignment, mask=own, other=0.0)[:, None]
+    where = out_ptr + out_row[:, None] * n_size + n[None, :]
+    tl.store(where, acc.to(out_ptr.dtype.element_ty), mask=own[:, None] & inside[None, :])
+
+
+def gated_experts(
+    x: torch.Tensor, matrices: Matrices, given: Assignments, *, alpha: float, limit: float
+) -> torch.Tensor:
+    """(up + 1) * gate * sigmoid(alpha * gate) of x [tokens, in], clamped: [assignments, out / 2] in
+    sorted order. Matrices have the gates' outputs first."""
+    out = torch.empty(
+        (len(given.blocks.order), matrices.outputs // 2), dtype=x.dtype, device=x.device
+    )
+    _launch(x, matrices, given, out, None, alpha, limit)
+    return out
+
+
+def down_experts(
+    x: torch.Tensor, matrices: Matrices, given: Assignments, weights: torch.Tensor
+) -> torch.Tensor:
+    """Products of x [assignments, in] in sorted order, each times its fp32 weight of [tokens, k]:
+    [assignments, out] in the assignments' own order."""
+    out = torch.empty((len(x), matrices.outputs), dtype=x.dtype, device=x.device)
+    _launch(x, matrices, given, out, weights, 0.0, 0.0)
+    return out
+
+
+def _launch(
+    x: torch.Tensor,
+    matrices: Matrices,
+    given: Assignments,
+    out: torch.Tensor,
+    weights: torch.Tensor | None,
+    alpha: float,
+    limit: float,
+) -> None:
+    blocks, (n_size, k_size) = given.blocks, (out.shape[1], x.shape[1])
+    tuning = fitted(given.tuning, x.element_size(), tile_bytes(x.device))
+    packed = matrices.scales is not None
+    _clamped_experts[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
+        x,
+        matrices.values,
+        matrices.values if matrices.scales is None else matrices.scales,
+        x if matrices.biases is None else matrices.biases,
+        out,
+        x if weights is None else weights,
+        blocks.order,
+        blocks.experts,
+        blocks.first,
+        blocks.end,
+        n_size,
+        k_size,
+        len(matrices.values),
+        TOP_K=given.top_k,
+        GATED=weights is None,
+        BIASED=matrices.biases is not None,
+        PACKED=packed,
+        ALPHA=alpha,
+        LIMIT=limit,
+        BM=tuning.rows,
+        BN=tuning.outputs,
+        BK=tuning.inputs,
+        EVEN=k_size % tuning.inputs == 0,
+        # Of instructions that Triton's interpreter does not know.
+        FAST=packed and x.dtype == torch.bfloat16 and x.is_cuda,
+        STAGES=tuning.stages,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+        **launch_options(x.device),
+    )

@@ -1,0 +1,140 @@
+"""Experts' matrices in MXFP4: float4 (e2m1) numbers with a power of two for each 32 inputs.
+
+Checkpoints hold, by output, groups of 16 bytes with the first number of each two in the low half.
+Here a group's bytes hold number i in the low half and number i + 16 in the high one, and groups
+come before outputs, so that what a program multiplies next lies in one piece of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
+
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
+
+GROUP = 32
+"""Inputs that share a scale."""
+GROUP_BYTES = GROUP // 2
+NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Values of the lower three bits; the fourth is the sign."""
+SCALE_BIAS = 127
+"""Exponent of a scale that is stored as 0, negated (E8M0)."""
+DUMMY_SCALE = SCALE_BIAS - 8
+"""Scale of random weights: they are small then."""
+
+
+class ExpertMatrices(LinearLayer):
+    """A layer of `layers.moe.ExpertLinear`'s kind."""
+
+    shape: tuple[int, int, int]
+    """Experts, outputs, inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTensor:
+    """A tensor that a checkpoint has of all experts' matrices of a layer."""
+
+    suffix: str
+    target: torch.Tensor
+    """Its place, seen in the checkpoint's order: experts, outputs, groups and what else it has."""
+    store: Callable[[torch.Tensor], None]
+    """Put what was read of it there."""
+
+
+class Mxfp4Experts:
+    """`weight` uint8 [experts, groups, outputs, 16] and `weight_scale` uint8 [experts, groups,
+    outputs]; inputs stay as they are."""
+
+    quantizes_tokens = False
+
+    def create(self, layer: LinearLayer) -> None:
+        """LinearMethod.create; raises ValueError when a rank's inputs end within a group."""
+        experts, outputs, inputs = cast(ExpertMatrices, layer).shape
+        if inputs % GROUP:
+            raise ValueError(
+                f"{GROUP} inputs of an expert share a scale in MXFP4, and a rank would have"
+                f" {inputs} of them; choose a smaller tensor-parallel-size"
+            )
+        packed = torch.empty(experts, inputs // GROUP, outputs, GROUP_BYTES, dtype=torch.uint8)
+        layer.weight = nn.Parameter(packed, requires_grad=False)
+        layer.weight_scale = nn.Parameter(torch.empty_like(packed[..., 0]), requires_grad=False)
+
+    def stored(self, layer: LinearLayer) -> Sequence[Stored]:
+        """LinearMethod.stored; raises ValueError, since no checkpoint has a tensor a matrix."""
+        raise ValueError("MXFP4 weights are read of gpt-oss' experts alone; use plain weights")
+
+    def packed(self, layer: LinearLayer, *, alternating: bool) -> Iterator[PackedTensor]:
+        """Yield what a checkpoint has of all experts; `alternating`: of its outputs, every second
+        one belongs to the second half here."""
+        for suffix, tensor in (
+            ("_blocks", layer.weight.data),
+            ("_scales", layer.weight_scale.data),
+        ):
+            target = tensor.transpose(1, 2)
+
+            def store(read: torch.Tensor, target: torch.Tensor = target) -> None:
+                # One at a time, which bounds the memory that this takes.
+                for to, numbers in zip(target, read, strict=True):
+                    ordered = halved(numbers) if alternating else numbers
+                    to.copy_(repacked(ordered) if ordered.dim() == 3 else ordered)
+
+            yield PackedTensor(suffix, target, store)
+
+    def prepare(self, layer: LinearLayer, x: Input) -> Input:
+        """LinearMethod.prepare."""
+        return x
+
+    def apply(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
+    ) -> torch.Tensor:
+        """LinearMethod.apply, for the rows of one expert."""
+        expert = rows.start // cast(ExpertMatrices, layer).shape[1]
+        matrix = dequantized(layer.weight.data[expert], layer.weight_scale.data[expert])
+        return nn.functional.linear(cast(torch.Tensor, x), matrix.to(layer.dtype), bias)
+
+    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
+        """LinearMethod.scales: of groups, which are the kernel's own."""
+        return layer.weight_scale
+
+    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
+        """LinearMethod.parts."""
+        return None
+
+    def gated(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
+    ) -> torch.Tensor | None:
+        """LinearMethod.gated."""
+        return None
+
+    def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
+        """LinearMethod.fill_randomly."""
+        layer.weight.data.random_(generator=generator)
+        layer.weight_scale.data.fill_(DUMMY_SCALE)
+
+
+def halved(alternating: torch.Tensor) -> torch.Tensor:
+    """Return [outputs, ...] with every second output, from the first one on, before the others."""
+    return torch.cat((alternating[::2], alternating[1::2]))
+
+
+def repacked(blocks: torch.Tensor) -> torch.Tensor:
+    """Return a checkpoint's groups of bytes [..., 16] in the order of this file."""
+    numbers = torch.stack((blocks & 15, blocks >> 4), -1).flatten(-2)
+    return numbers[..., :GROUP_BYTES] | (numbers[..., GROUP_BYTES:] << 4)
+
+
+def dequantized(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return fp32 [outputs, inputs] of one expert's packed [groups, outputs, 16] and scales
+    [groups, outputs]."""
+    positive = torch.tensor(NUMBERS, device=packed.device)
+    table = torch.cat((positive, -positive))
+    numbers = torch.cat((packed & 15, packed >> 4), -1).long()
+    values = table[numbers] * torch.exp2(scales.float() - SCALE_BIAS)[..., None]
+    return values.transpose(0, 1).flatten(1)
