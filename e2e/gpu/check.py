@@ -84,7 +84,7 @@ ARCHITECTURES = (
     *WIDE,
     *("llama2", "llama3", "llama31", "qwen2", "qwen3", "qwen3_one_kv_head", "mistral"),
     *("gemma2", "gemma3", "phi3", "phi3_long", "mixtral", "qwen3_moe"),
-    *("olmo2", "granite", "exaone4", "smollm3", "internlm3", "stablelm"),
+    *("olmo2", "granite", "exaone4", "smollm3", "internlm3", "stablelm", "gpt_oss"),
     "starcoder2",
 )
 NEW_TOKENS = 24

@@ -44,8 +44,8 @@ bfloat16 has the sign, the last two bits of its exponent and the first one of it
 the number times 2**-126, zero and subnormals included, which the product with a factor of the scale
 makes up for."""
 FAST_SHARE = tl.constexpr(2.0**-64)
-"""Share of themselves that products have where numbers are unpacked by these instructions: what
-bfloat16 holds of the factors is then enough for scales of up to 2**65."""
+"""Share of themselves that products have where numbers are unpacked by these instructions: bfloat16
+has their factors and numbers exactly then for scales from 2**-68 to 2**64."""
 
 
 @triton.jit

@@ -35,6 +35,7 @@ ARCHITECTURES = [
     "exaone4",
     "smollm3",
     "stablelm",
+    "gpt_oss",
     "starcoder2",
     "llama3@transformers",
 ]

@@ -18,7 +18,7 @@ from kvasir_engine.loader.load_model import load_model
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral", "olmo2"]
+FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral", "olmo2", "gpt_oss"]
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_every_architecture_can_be_precompiled(
 ) -> None:
     names = ["llama2", "llama31", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"]
     names += ["phi3_long", "mixtral", "qwen3_moe", "olmo2", "granite", "exaone4", "smollm3"]
-    names += ["internlm3", "stablelm"]
+    names += ["internlm3", "stablelm", "gpt_oss"]
     program = f"SMALL = {SMALL!r}\n{COUNT}"
     counts = without_gpu(program, *(str(hf_model_dir(name)) for name in names))
     assert counts.keys() == {hf_model_dir(name).name for name in names}

@@ -1,0 +1,89 @@
+"""Experts' matrices in MXFP4 against transformers' reading of the same checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.engines.mxfp4_reference import NUMBERS as VALUES
+from support.engines.mxfp4_reference import mxfp4
+from torch import nn
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from kvasir_engine.layers.moe import ExpertLinear, ExpertNames, MoE, MoEConfig
+from kvasir_engine.quantization import mxfp4 as method
+from kvasir_engine.quantization.mxfp4 import Mxfp4Experts, dequantized, halved, repacked
+
+EXPERTS, OUTPUTS, INPUTS = 3, 6, 64
+
+
+def layer_in_mxfp4() -> ExpertLinear:
+    layer = ExpertLinear(EXPERTS, INPUTS, OUTPUTS)
+    layer.use(Mxfp4Experts())
+    return layer
+
+
+@pytest.mark.parametrize("alternating", [False, True])
+def test_all_numbers_and_scales_are_what_transformers_reads(alternating: bool) -> None:
+    layer = layer_in_mxfp4()
+    blocks = torch.randint(0, 256, (EXPERTS, OUTPUTS, INPUTS // 32, 16)).to(torch.uint8)
+    scales = torch.randint(90, 150, blocks.shape[:3]).to(torch.uint8)
+    read = {"_blocks": blocks, "_scales": scales}
+
+    for packed in Mxfp4Experts().packed(layer, alternating=alternating):
+        assert packed.target.shape == read[packed.suffix].shape
+        packed.store(read[packed.suffix])
+
+    want = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).transpose(1, 2)
+    for expert in range(EXPERTS):
+        found = dequantized(layer.weight[expert], layer.weight_scale[expert])
+        assert torch.equal(found, halved(want[expert]) if alternating else want[expert])
+
+
+def test_a_product_is_of_one_experts_rows() -> None:
+    layer = layer_in_mxfp4()
+    layer.weight.data.random_()
+    layer.weight_scale.data.random_(120, 130)
+    x, bias = torch.randn(4, INPUTS), torch.randn(OUTPUTS)
+
+    found = layer.method.apply(layer, layer.prepare(x), bias, rows=layer.rows_of(2))
+
+    matrix = dequantized(layer.weight[2], layer.weight_scale[2])
+    torch.testing.assert_close(found, nn.functional.linear(x, matrix, bias))
+
+
+def test_a_group_has_its_second_half_in_high_bits() -> None:
+    codes = torch.arange(32).remainder(16).to(torch.uint8)
+    stored = codes[::2] | (codes[1::2] << 4)
+
+    packed = repacked(stored)
+
+    assert (packed & 15).tolist() == codes[:16].tolist()
+    assert (packed >> 4).tolist() == codes[16:].tolist()
+
+
+def test_numbers_that_the_format_has_survive_it() -> None:
+    assert list(method.NUMBERS) == VALUES.tolist()
+    numbers = torch.cat((VALUES, -VALUES)).repeat(4).view(1, 64) * 0.25
+    blocks, scales = mxfp4(numbers)
+    found = dequantized(repacked(blocks).transpose(0, 1), scales.transpose(0, 1))
+    assert torch.equal(found, numbers)
+
+
+def test_a_rank_that_would_begin_within_a_group_is_refused() -> None:
+    layer = ExpertLinear(EXPERTS, 48, OUTPUTS)
+    with pytest.raises(ValueError, match="a rank would have 48 of them; choose a smaller"):
+        layer.use(Mxfp4Experts())
+
+
+def test_experts_with_a_tensor_a_matrix_are_refused() -> None:
+    block = MoE(MoEConfig(64, 32, 2, 1, "silu", normalise=True, names=ExpertNames()))
+    block.use(Mxfp4Experts())
+    with pytest.raises(ValueError, match="MXFP4 weights are read of gpt-oss' experts alone"):
+        block.slots("model.layers.0.mlp")
+
+
+def test_random_weights_are_small() -> None:
+    layer = layer_in_mxfp4()
+    layer.method.fill_randomly(layer, torch.Generator().manual_seed(0))
+    found = dequantized(layer.weight[0], layer.weight_scale[0])
+    assert 0 < found.abs().max() < 0.03
