@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks"
 
 from common import commit  # noqa: E402
 
+from kvasir.models.fit.quantized_weights import quantized_linears, stored_bytes  # noqa: E402
 from kvasir.models.hf_config import read_shape  # noqa: E402
 from kvasir.models.model_shape import ModelShape  # noqa: E402
 
@@ -68,8 +69,8 @@ def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
     weights = _product_bytes(shape)
     if shape.num_experts:
         missed = (1 - shape.experts_per_token / shape.num_experts) ** rows
-        expert = 3 * shape.hidden_size * shape.moe_intermediate_size
-        weights -= 2 * int(missed * shape.num_sparse_layers * shape.num_experts * expert)
+        all_experts = shape.num_sparse_layers * shape.num_experts * _expert_bytes(shape)
+        weights -= int(missed * all_experts)
     one, many = rates.products_ms[1], rates.products_ms[ROWS]
     at_rows = one + (many - one) * (rows - 1) / (ROWS - 1)
     products = at_rows * weights / _product_bytes(measured)
@@ -82,9 +83,23 @@ def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
 
 
 def _product_bytes(shape: ModelShape) -> int:
-    """Bytes of all matrices, the head among them, in bf16."""
-    count = shape.parameters()
-    return 2 * (count.attention + count.mlp + (count.head or count.embedding))
+    """Bytes of all matrices, the head among them: of those that are not quantised in bf16."""
+    count, (quantized, size) = shape.parameters(), quantized_linears(shape)
+    plain = count.attention + count.mlp + (count.head or count.embedding) - quantized
+    return 2 * plain + size
+
+
+def _expert_bytes(shape: ModelShape) -> int:
+    """Bytes of one expert's matrices."""
+    hidden, inner, quantization = (
+        shape.hidden_size,
+        shape.moe_intermediate_size,
+        shape.quantization,
+    )
+    if quantization is None:
+        return 2 * 3 * hidden * inner
+    up, down = (stored_bytes(quantization, *size) for size in ((inner, hidden), (hidden, inner)))
+    return 2 * up + down
 
 
 def row_of(name: str) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import torch
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.layers.fused import FusedOps
 from kvasir_engine.layers.moe import ExpertLinear, MoE, MoEConfig
-from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
+from kvasir_engine.layers.weights import WeightShard, WeightSlot, deferred_weights, parameter
 from kvasir_engine.quantization.linear_method import LinearMethod
-from kvasir_engine.quantization.mxfp4 import Mxfp4Experts
+from kvasir_engine.quantization.mxfp4 import GROUP, Mxfp4Experts, store_halves
 from kvasir_engine.quantization.plain import PLAIN, linear
 
 
@@ -50,7 +50,32 @@ class ClampedMoE(MoE):
                 "the experts of this architecture are plain or MXFP4; take --quantization auto, or"
                 " a checkpoint in one of these"
             )
+        if isinstance(method, Mxfp4Experts) and self.local % GROUP:
+            self._fill_up_groups()
         super().use(method)
+
+    def _fill_up_groups(self) -> None:
+        """Have whole groups of channels on every rank, of which the last one may have fewer that
+        are not zero; raises ValueError when a rank would have none."""
+        inner, ranks = self.config.intermediate_size, tensor_parallel().size
+        self.local = -(-inner // (ranks * GROUP)) * GROUP
+        if inner % GROUP or (ranks - 1) * self.local >= inner:
+            raise ValueError(
+                f"moe_intermediate_size {inner} has fewer groups of {GROUP} channels, which share"
+                f" scales in MXFP4, than {ranks} ranks need; choose a smaller tensor-parallel-size"
+            )
+        experts, hidden = self.config.num_experts, self.config.hidden_size
+        with deferred_weights():
+            self.gate_up = ExpertLinear(experts, hidden, 2 * self.local)
+            self.down = ExpertLinear(experts, self.local, hidden)
+        self.gate_up_bias = parameter(experts, 2 * self.local)
+        self.gate_up_bias.data.zero_()
+
+    @property
+    def channels(self) -> int:
+        """Inner channels of the model that this rank has."""
+        start = tensor_parallel().rank * self.local
+        return min(self.local, self.config.intermediate_size - start)
 
     def modules_in_checkpoint(self, path: str) -> list[str]:
         """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
@@ -93,54 +118,57 @@ class ClampedMoE(MoE):
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return slots of the router's parts, and of all experts' matrices and biases."""
-        experts, bias = f"{path}.experts", self.gate_up_bias.data
+        experts, bias = f"{path}.experts", self.gate_up_bias.data.t()
+        read = bias[: 2 * self.channels].t()
         return {
             f"{path}.router.weight": WeightSlot.whole(self.router.data),
             f"{path}.router.bias": WeightSlot.whole(self.router_bias.data),
-            f"{experts}.gate_up_proj_bias": _slot(bias, 1, _halved(bias, 1)),
+            f"{experts}.gate_up_proj_bias": self._slot(
+                read, 1, 2, lambda biases: store_halves(bias, biases.t())
+            ),
             f"{experts}.down_proj_bias": WeightSlot.whole(self.down_bias.data),
-            **_matrix_slots(f"{experts}.gate_up_proj", self.gate_up, alternating=True),
-            **_matrix_slots(f"{experts}.down_proj", self.down, alternating=False),
+            **self._gate_up_slots(f"{experts}.gate_up_proj"),
+            **self._down_slots(f"{experts}.down_proj"),
         }
 
+    def _gate_up_slots(self, name: str) -> dict[str, WeightSlot]:
+        method = self.gate_up.method
+        if isinstance(method, Mxfp4Experts):
+            packed = method.packed(self.gate_up, self.channels, alternating=True)
+            return {
+                f"{name}{one.suffix}": self._slot(one.target, 1, 2, one.store) for one in packed
+            }
+        # Inputs come before outputs in a plain checkpoint.
+        target = self.gate_up.matrices.data.transpose(1, 2)
 
-def _matrix_slots(name: str, layer: ExpertLinear, *, alternating: bool) -> dict[str, WeightSlot]:
-    """Slots of one kind of matrix of all experts, of which ranks share the outputs where these
-    alternate, else the inputs."""
-    method = layer.method
-    if isinstance(method, Mxfp4Experts):
-        dim = 1 if alternating else 2
-        packed = method.packed(layer, alternating=alternating)
-        return {f"{name}{each.suffix}": _slot(each.target, dim, each.store) for each in packed}
-    # Inputs come before outputs in a plain checkpoint.
-    target = layer.matrices.data.transpose(1, 2)
-    if alternating:
-        return {name: _slot(target, 2, _halved(target, 2))}
-    return {name: _slot(target, 1, None)}
+        def store(read: torch.Tensor) -> None:
+            store_halves(target.movedim(2, 0), read.movedim(2, 0))
 
+        return {name: self._slot(target, 2, 2, store)}
 
-def _slot(
-    target: torch.Tensor, dim: int, store: Callable[[torch.Tensor], None] | None
-) -> WeightSlot:
-    """A tensor of which every rank has an equal part along `dim`."""
-    ranks, shape = tensor_parallel(), list(target.shape)
-    start = ranks.rank * shape[dim]
-    shape[dim] *= ranks.size
-    # All of it is one run of the file's bytes.
-    shard = WeightShard(target, dim if ranks.size > 1 else 0, start, store)
-    return WeightSlot(tuple(shape), (shard,))
+    def _down_slots(self, name: str) -> dict[str, WeightSlot]:
+        method, each = self.down.method, 1 / GROUP
+        if isinstance(method, Mxfp4Experts):
+            packed = method.packed(self.down, self.channels, alternating=False)
+            return {
+                f"{name}{one.suffix}": self._slot(one.target, 2, each, one.store) for one in packed
+            }
+        return {name: self._slot(self.down.matrices.data.transpose(1, 2), 1, 1, None)}
 
-
-def _halved(target: torch.Tensor, dim: int) -> Callable[[torch.Tensor], None]:
-    """Put gates, which alternate with ups along `dim`, before them."""
-
-    def store(read: torch.Tensor) -> None:
-        alternating = read.movedim(dim, 0)
-        gate, up = target.chunk(2, dim)
-        gate.copy_(alternating[::2].movedim(0, dim))
-        up.copy_(alternating[1::2].movedim(0, dim))
-
-    return store
+    def _slot(
+        self,
+        target: torch.Tensor,
+        dim: int,
+        each: float,
+        store: Callable[[torch.Tensor], None] | None,
+    ) -> WeightSlot:
+        """A tensor with `each` numbers an inner channel along `dim`, of which ranks have theirs."""
+        shape, ranks = list(target.shape), tensor_parallel()
+        shape[dim] = int(each * self.config.intermediate_size)
+        start = int(each * ranks.rank * self.local)
+        # All of it is one run of the file's bytes.
+        shard = WeightShard(target, dim if ranks.size > 1 else 0, start, store)
+        return WeightSlot(tuple(shape), (shard,))
 
 
 def _product(

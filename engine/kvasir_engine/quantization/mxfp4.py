@@ -55,35 +55,37 @@ class Mxfp4Experts:
     quantizes_tokens = False
 
     def create(self, layer: LinearLayer) -> None:
-        """LinearMethod.create; raises ValueError when a rank's inputs end within a group."""
+        """LinearMethod.create, of whole groups of inputs; all numbers are zero."""
         experts, outputs, inputs = cast(ExpertMatrices, layer).shape
-        if inputs % GROUP:
-            raise ValueError(
-                f"{GROUP} inputs of an expert share a scale in MXFP4, and a rank would have"
-                f" {inputs} of them; choose a smaller tensor-parallel-size"
-            )
-        packed = torch.empty(experts, inputs // GROUP, outputs, GROUP_BYTES, dtype=torch.uint8)
+        packed = torch.zeros(experts, inputs // GROUP, outputs, GROUP_BYTES, dtype=torch.uint8)
         layer.weight = nn.Parameter(packed, requires_grad=False)
-        layer.weight_scale = nn.Parameter(torch.empty_like(packed[..., 0]), requires_grad=False)
+        layer.weight_scale = nn.Parameter(torch.zeros_like(packed[..., 0]), requires_grad=False)
 
     def stored(self, layer: LinearLayer) -> Sequence[Stored]:
         """LinearMethod.stored; raises ValueError, since no checkpoint has a tensor a matrix."""
         raise ValueError("MXFP4 weights are read of gpt-oss' experts alone; use plain weights")
 
-    def packed(self, layer: LinearLayer, *, alternating: bool) -> Iterator[PackedTensor]:
-        """Yield what a checkpoint has of all experts; `alternating`: of its outputs, every second
-        one belongs to the second half here."""
-        for suffix, tensor in (
-            ("_blocks", layer.weight.data),
-            ("_scales", layer.weight_scale.data),
-        ):
-            target = tensor.transpose(1, 2)
+    def packed(
+        self, layer: LinearLayer, channels: int, *, alternating: bool
+    ) -> Iterator[PackedTensor]:
+        """Yield what a checkpoint has of all experts' matrices.
 
-            def store(read: torch.Tensor, target: torch.Tensor = target) -> None:
+        `channels` of the rank's are the model's, and others fill up its last group: outputs where
+        these are gates and ups that `alternate` and are two halves here, else inputs.
+        """
+        parts = {"_blocks": layer.weight.data, "_scales": layer.weight_scale.data}
+        for suffix, tensor in parts.items():
+            whole = tensor.transpose(1, 2)
+            if alternating:
+                target = whole[:, : 2 * channels]
+            else:
+                whole = target = whole[:, :, : channels // GROUP]
+
+            def store(read: torch.Tensor, whole: torch.Tensor = whole) -> None:
                 # One at a time, which bounds the memory that this takes.
-                for to, numbers in zip(target, read, strict=True):
-                    ordered = halved(numbers) if alternating else numbers
-                    to.copy_(repacked(ordered) if ordered.dim() == 3 else ordered)
+                for to, numbers in zip(whole, read, strict=True):
+                    ordered = repacked(numbers) if numbers.dim() == 3 else numbers
+                    store_halves(to, ordered) if alternating else to.copy_(ordered)
 
             yield PackedTensor(suffix, target, store)
 
@@ -119,9 +121,10 @@ class Mxfp4Experts:
         layer.weight_scale.data.fill_(DUMMY_SCALE)
 
 
-def halved(alternating: torch.Tensor) -> torch.Tensor:
-    """Return [outputs, ...] with every second output, from the first one on, before the others."""
-    return torch.cat((alternating[::2], alternating[1::2]))
+def store_halves(to: torch.Tensor, alternating: torch.Tensor) -> None:
+    """Put outputs, which alternate, at the beginnings of both halves of `to` [outputs, ...]."""
+    for half, outputs in zip(to.chunk(2), (alternating[::2], alternating[1::2]), strict=True):
+        half[: len(outputs)].copy_(outputs)
 
 
 def repacked(blocks: torch.Tensor) -> torch.Tensor:

@@ -25,6 +25,8 @@ class _Linear:
     """Weights of this name in a layer: experts."""
     sparse: bool | None = None
     """True in layers of experts alone, False in the others alone, None in all."""
+    held: tuple[int, int] | None = None
+    """Outputs and inputs that a rank holds, where zeros fill up its last group."""
 
 
 def quantized_linears(shape: ModelShape, tensor_parallel: int = 1) -> tuple[int, int]:
@@ -45,7 +47,8 @@ def quantized_linears(shape: ModelShape, tensor_parallel: int = 1) -> tuple[int,
         )
         copies = linear.copies * _quantized_layers(quantization, linear.name, first, last)
         parameters += copies * linear.outputs * linear.inputs
-        size += copies * stored_bytes(quantization, linear.outputs, linear.inputs)
+        held = linear.held or (linear.outputs, linear.inputs)
+        size += copies * stored_bytes(quantization, *held)
     return parameters, size
 
 
@@ -87,10 +90,21 @@ def _linears(shape: ModelShape, tensor_parallel: int) -> Iterator[_Linear]:
     yield _Linear("mlp.down_proj", hidden, width, sparse=False)
     if shape.num_experts:
         width = -(-shape.moe_intermediate_size // tensor_parallel)
-        sizes = (("gate", width, hidden), ("up", width, hidden), ("down", hidden, width))
-        for name, outputs, inputs in sizes:
-            module = f"mlp.experts.0.{name}_proj"
-            yield _Linear(module, outputs, inputs, shape.num_experts, sparse=True)
+        full = _full_groups(shape, width)
+        for name in ("gate", "up", "down"):
+            size, held = (width, hidden), (full, hidden)
+            if name == "down":
+                size, held = size[::-1], held[::-1]
+            module, experts = f"mlp.experts.0.{name}_proj", shape.num_experts
+            yield _Linear(module, *size, copies=experts, sparse=True, held=held)
+
+
+def _full_groups(shape: ModelShape, width: int) -> int:
+    """Return the inner channels of an expert that a rank holds, which are whole groups in MXFP4."""
+    quantization = shape.quantization
+    if quantization is None or quantization.numbers is not Numbers.MXFP4:
+        return width
+    return -(-width // quantization.group) * quantization.group
 
 
 @lru_cache(maxsize=1024)

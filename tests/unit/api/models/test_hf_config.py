@@ -42,6 +42,8 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
     ("smollm3", {"attention_bias": True, "pad_token_id": 0, "eos_token_id": 1}),
     ("internlm3", {"attention_bias": True, "mlp_bias": True}),
     ("stablelm", {"use_qkv_bias": True}),
+    ("gpt_oss", {"num_local_experts": 8, "head_dim": 24, "sliding_window": 9}),
+    ("gpt_oss", {"attention_bias": False}),
     ("cohere", {"eos_token_id": 1, "bos_token_id": 1}),
     ("starcoder2", {"eos_token_id": [1, 2], "bos_token_id": 1}),
     ("starcoder2", {"use_bias": False, "eos_token_id": 1, "bos_token_id": 1}),
@@ -83,6 +85,7 @@ def test_parameters_are_those_of_the_model_transformers_builds(
         ),
         ({**SMALL, "model_type": "gemma2"}, (4096, None, 4096, None, 4096, None, 4096)),
         ({**SMALL, "model_type": "gemma3_text", "sliding_window": 9}, (9,) * 5 + (None, 9)),
+        ({**SMALL, "model_type": "gpt_oss"}, (128, None, 128, None, 128, None, 128)),
         (
             {**SMALL, "model_type": "gemma3_text", "sliding_window_pattern": 2},
             (4096, None, 4096, None, 4096, None, 4096),
@@ -141,6 +144,15 @@ def test_active_parameters_of_a_mixture() -> None:
     idle = 6 * (8 - 2) * 3 * 64 * 40
     assert shape.num_sparse_layers == 6
     assert shape.num_active_parameters == shape.num_parameters - idle
+
+
+def test_biases_of_experts_are_part_of_them() -> None:
+    shape = parse_shape({**SMALL, "model_type": "gpt_oss"})
+    idle = 7 * (128 - 4) * (3 * 64 * 96 + 2 * 96 + 64)
+    assert shape.num_active_parameters == shape.num_parameters - idle
+    # Biases of the outputs are copied, as are routers.
+    routers = 7 * 128 * (64 + 1)
+    assert shape.parameters(2).mlp == (shape.parameters().mlp + routers + 7 * 128 * 64) // 2
 
 
 def test_ranks_share_the_matrices_and_copy_the_norms() -> None:

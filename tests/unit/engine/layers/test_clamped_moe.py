@@ -13,7 +13,7 @@ from kvasir_engine.layers.moe import ExpertNames, MoEConfig
 from kvasir_engine.quantization.mxfp4 import Mxfp4Experts
 from kvasir_engine.quantization.plain import PLAIN
 
-HIDDEN, INNER, EXPERTS, TOP_K = 64, 128, 5, 2
+HIDDEN, INNER, EXPERTS, TOP_K = 64, 224, 5, 2
 NAME = "model.layers.0.mlp"
 
 
@@ -81,12 +81,14 @@ def test_weighted_sum_of_the_chosen_experts(in_mxfp4: bool) -> None:
     torch.testing.assert_close(layer(x), written_out(x, checkpoint), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("in_mxfp4", [False, True])
-def test_ranks_sum_to_the_whole(in_mxfp4: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("in_mxfp4", "ranks"), [(False, 2), (True, 2), (True, 4)])
+def test_ranks_sum_to_the_whole(
+    in_mxfp4: bool, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint, x = make_checkpoint(), torch.randn(7, HIDDEN)
     total = torch.zeros_like(x)
-    for rank in range(2):
-        monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, 2))
+    for rank in range(ranks):
+        monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, ranks))
         layer = make_layer()
         if in_mxfp4:
             layer.use(Mxfp4Experts())
@@ -94,6 +96,13 @@ def test_ranks_sum_to_the_whole(in_mxfp4: bool, monkeypatch: pytest.MonkeyPatch)
         total += layer._by_torch(x)
 
     torch.testing.assert_close(total, written_out(x, checkpoint), atol=1e-4, rtol=1e-4)
+
+
+def test_a_rank_without_channels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(0, 8))
+    layer = make_layer()
+    with pytest.raises(ValueError, match="than 8 ranks need; choose a smaller"):
+        layer.use(Mxfp4Experts())
 
 
 def test_other_methods_are_refused() -> None:

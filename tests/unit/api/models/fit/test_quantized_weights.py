@@ -138,3 +138,24 @@ def test_of_experts_routers_stay_plain() -> None:
         30 * 8 * 3 * 4096 * 512,
         30 * 8 * 3 * 4096 * 512 * 17 // 32,
     )
+
+
+@pytest.mark.parametrize(("ranks", "channels"), [(1, 2880), (2, 1440), (4, 736), (8, 384)])
+def test_ranks_hold_whole_groups_of_mxfp4(ranks: int, channels: int) -> None:
+    """And zeros beside their share, where it ends within one."""
+    fields = {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "moe_intermediate_size": 2880,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+    }
+    experts = Quantization(
+        "mxfp4", MXFP4, Scales.GROUP, group=32, ignored=(r"re:(?!.*\bexperts\b)",)
+    )
+    shape = llama(experts, **fields)
+    matrices = 32 * 32 * 3 * 2880
+    assert quantized_linears(shape, ranks) == (
+        matrices * 2880 // ranks,
+        matrices * channels * 17 // 32,
+    )
