@@ -61,8 +61,8 @@ class ClampedMoE(MoE):
         self.local = -(-inner // (ranks * GROUP)) * GROUP
         if inner % GROUP or (ranks - 1) * self.local >= inner:
             raise ValueError(
-                f"moe_intermediate_size {inner} has fewer groups of {GROUP} channels, which share"
-                f" scales in MXFP4, than {ranks} ranks need; choose a smaller tensor-parallel-size"
+                f"moe_intermediate_size {inner} has no whole group of {GROUP} channels, which share"
+                f" scales in MXFP4, for each of {ranks} ranks; choose a lower tensor-parallel-size"
             )
         experts, hidden = self.config.num_experts, self.config.hidden_size
         with deferred_weights():
@@ -113,7 +113,7 @@ class ClampedMoE(MoE):
         return out
 
     def _own_down_bias(self) -> torch.Tensor | None:
-        """The bias of sums over ranks, which the first one adds."""
+        """Bias of the ranks' sum, which the first one adds."""
         return self.down_bias if tensor_parallel().rank == 0 else None
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
@@ -179,7 +179,7 @@ def _product(
 
 
 def _matrices(layer: ExpertLinear) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What the kernels multiply by: matrices, and scales of quantised ones."""
+    """Matrices as the kernels take them, and the scales of quantised ones."""
     if isinstance(layer.method, Mxfp4Experts):
         return layer.weight.data, layer.weight_scale.data
     return layer.matrices, None

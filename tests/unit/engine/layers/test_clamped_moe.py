@@ -101,7 +101,7 @@ def test_ranks_sum_to_the_whole(
 def test_a_rank_without_channels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(0, 8))
     layer = make_layer()
-    with pytest.raises(ValueError, match="than 8 ranks need; choose a smaller"):
+    with pytest.raises(ValueError, match="for each of 8 ranks; choose a lower"):
         layer.use(Mxfp4Experts())
 
 

@@ -31,9 +31,9 @@ def make_layer(experts: int, top_k: int, *, packed: bool) -> ClampedMoE:
     for each in layer.parameters():
         if each.is_floating_point():
             each.data.normal_(std=0.2)
-    for each in (layer.gate_up, layer.down) if packed else ():
-        each.weight.data.random_()
-        each.weight_scale.data.random_(122, 126)
+    for matrices in (layer.gate_up, layer.down) if packed else ():
+        matrices.weight.data.random_()
+        matrices.weight_scale.data.random_(122, 126)
     return layer.to(DEVICE)
 
 
