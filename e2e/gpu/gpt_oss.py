@@ -97,7 +97,7 @@ def experts() -> Iterator[tuple[str, float, float]]:
         layers = [make_layer(packed=packed) for _ in range(LAYERS)]
         for tokens in TOKENS:
             x = torch.randn(tokens, HIDDEN, device=DEVICE, dtype=torch.bfloat16)
-            error = off(layers[0]._by_kernels(x, fused), written_out(layers[0], x))
+            error = off(layers[0]._by_kernels(x, fused).sum(0), written_out(layers[0], x))
             ms = _time(lambda x=x, layers=layers: [each._by_kernels(x, fused) for each in layers])
             yield f"{tokens} tokens, {'mxfp4' if packed else 'bf16'}", error, ms / LAYERS
 

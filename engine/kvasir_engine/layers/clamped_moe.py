@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 import torch
 
-from kvasir_engine.device.collectives import tensor_parallel
-from kvasir_engine.layers.fused import FusedOps
+from kvasir_engine.device.collectives import all_reduce, tensor_parallel
+from kvasir_engine.layers.block_output import BlockOutput, Output
+from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.moe import ExpertLinear, MoE, MoEConfig
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, deferred_weights, parameter
 from kvasir_engine.quantization.linear_method import LinearMethod
 from kvasir_engine.quantization.mxfp4 import GROUP, Mxfp4Experts, store_halves
 from kvasir_engine.quantization.plain import PLAIN, linear
+
+MAX_SUMMED_LATER = 256
+"""Tokens up to which the next norm sums what a token's experts make: a kernel less a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,18 @@ class ClampedMoE(MoE):
         """MoE.scores."""
         return linear(x, self.router, self.router_bias)
 
+    def forward(self, x: torch.Tensor) -> Output:
+        """Map [tokens, hidden_size] to the same shape."""
+        fused = fused_ops(x.device)
+        if fused is None:
+            return all_reduce(self._by_torch(x))
+        shares = self._by_kernels(x, fused)
+        if tensor_parallel().size == 1 and len(x) <= MAX_SUMMED_LATER:
+            return BlockOutput(shares)
+        return all_reduce(shares.sum(0).to(x.dtype))
+
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
+        """Shares of each token's choices, fp32 [experts_per_token, tokens, hidden_size]."""
         top_k, experts = self.config.experts_per_token, self.config.num_experts
         weights, chosen = fused.moe_blocks.route(self.scores(x), top_k, normalise=True)
         kernels = fused.clamped_experts
@@ -97,9 +112,8 @@ class ClampedMoE(MoE):
         inner = kernels.gated_experts(
             x.contiguous(), gate_up, given, alpha=self.gate.alpha, limit=self.gate.limit
         )
-        shares = kernels.down_experts(inner, down, given, weights)
-        out: torch.Tensor = shares.view(len(x), top_k, -1).sum(1)
-        return out
+        shares: torch.Tensor = kernels.down_experts(inner, down, given, weights)
+        return shares
 
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.route(x)

@@ -10,6 +10,7 @@ from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import ParallelLinear
 from kvasir_engine.layers.stored_shard import shard_of, whole_shape
@@ -87,7 +88,7 @@ class MoE(nn.Module):
         experts = f"{self._block(path)}.experts"
         return [f"{experts}.{expert}.{kind}" for expert in range(c.num_experts) for kind in kinds]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Output:
         """Map [tokens, hidden_size] to the same shape."""
         fused = fused_ops(x.device)
         if fused is not None:

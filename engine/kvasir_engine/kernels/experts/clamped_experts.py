@@ -20,8 +20,8 @@ from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, GROUP, mxfp4_ti
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
 
 TILES = {
-    4: GemmTuning(16, 64, 128, 4, 4),
-    32: GemmTuning(32, 64, 128, 4, 4),
+    8: GemmTuning(16, 64, 128, 4, 4),
+    24: GemmTuning(32, 64, 128, 4, 4),
     64: GemmTuning(64, 64, 128, 4, 3),
 }
 """By the mean number of assignments per expert up to which they are used."""
@@ -134,6 +134,7 @@ def _clamped_experts(
     n_size,
     k_size,
     num_experts,
+    tokens,
     TOP_K: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -158,7 +159,9 @@ def _clamped_experts(
     assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = n < n_size
-    x_row, out_row, w_rows = at.to(tl.int64), assignment, n_size
+    # Of a token's choices all first ones come before all second ones.
+    out_row = assignment % TOP_K * tokens + assignment // TOP_K
+    x_row, w_rows = at.to(tl.int64), n_size
     if GATED:
         x_row, out_row, w_rows = assignment // TOP_K, at.to(tl.int64), n_size * 2
     size = k_size // 2 if PACKED else k_size
@@ -201,10 +204,10 @@ def down_experts(
     x: torch.Tensor, matrices: Matrices, given: Assignments, weights: torch.Tensor
 ) -> torch.Tensor:
     """Products of x [assignments, in] in sorted order, each times its fp32 weight of [tokens, k]:
-    [assignments, out] in the assignments' own order."""
-    out = torch.empty((len(x), matrices.outputs), dtype=x.dtype, device=x.device)
+    fp32 [k, tokens, out], of which the sum is the experts' output."""
+    out = torch.empty((len(x), matrices.outputs), dtype=torch.float32, device=x.device)
     _launch(x, matrices, given, out, weights, 0.0, 0.0)
-    return out
+    return out.view(given.top_k, -1, matrices.outputs)
 
 
 def _launch(
@@ -233,6 +236,7 @@ def _launch(
         n_size,
         k_size,
         len(matrices.values),
+        len(blocks.order) // given.top_k,
         TOP_K=given.top_k,
         GATED=weights is None,
         BIASED=matrices.biases is not None,
