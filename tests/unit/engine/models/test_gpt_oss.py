@@ -16,6 +16,8 @@ from kvasir_engine.loader.load_model import load_model
 
 pytestmark = pytest.mark.slow
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 @pytest.fixture(scope="module")
 def models(hf_model_dir, tmp_path_factory) -> tuple[Path, Path]:
@@ -57,3 +59,27 @@ def test_random_weights_are_small_numbers(models, paged_model) -> None:
     logits = paged_model(model).step({"a": [1, 2, 3]})["a"]
 
     assert logits.isfinite().all()
+
+
+def test_the_kernels_compute_the_same(
+    models, reference, paged_model, triton_interpreter, monkeypatch
+) -> None:
+    """In Triton's interpreter here: a prompt longer than the window, then tokens that come one by
+    one."""
+    from kvasir_engine.attention import backends
+    from kvasir_engine.attention.triton_backend import TritonAttention
+    from kvasir_engine.layers import fused
+
+    model: Any = load_model(models[0], dtype="float32", device=DEVICE).model
+    monkeypatch.setattr(fused, "kernels_run_on", lambda _: True)
+    monkeypatch.setattr(
+        backends, "make_backend", lambda *_: TritonAttention(DEVICE, multiprocessors=2)
+    )
+    tokens = [7 * i % 160 for i in range(35)]
+    paged = paged_model(model)
+    got = [paged.step({"a": tokens[:33]})["a"]]
+    got += [paged.step({"a": [token]})["a"] for token in tokens[33:]]
+
+    with torch.inference_mode():
+        want = reference(torch.tensor([tokens])).logits[0]
+    torch.testing.assert_close(torch.cat(got), want, atol=1e-4, rtol=1e-4)
