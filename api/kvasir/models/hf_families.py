@@ -194,6 +194,8 @@ FAMILIES: dict[str, Family] = {
             "sliding_window": 128,
             "sliding_window_pattern": 2,
             "attention_bias": True,
+            # Of what is not in MXFP4; published configs may name no type.
+            "dtype": "bfloat16",
         },
         sliding="pattern",
         attention_bias_fields=_ATTENTION_BIAS,

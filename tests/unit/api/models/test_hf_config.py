@@ -148,6 +148,7 @@ def test_active_parameters_of_a_mixture() -> None:
 
 def test_biases_of_experts_are_part_of_them() -> None:
     shape = parse_shape({**SMALL, "model_type": "gpt_oss"})
+    assert shape.dtype == "bfloat16"
     idle = 7 * (128 - 4) * (3 * 64 * 96 + 2 * 96 + 64)
     assert shape.num_active_parameters == shape.num_parameters - idle
     # Biases of the outputs are copied, as are routers.
