@@ -1,12 +1,13 @@
 """gpt-oss on a GPU: its experts at gpt-oss-20b's sizes, and small models against transformers.
 
-    python e2e/gpu/gpt_oss.py [--results F.json]
+    python e2e/gpu/gpt_oss.py [--results F.json] [--tiles]
 
 Experts' products, in MXFP4 and plain bf16, are compared with those of the dequantised numbers in
 float64, for numbers of tokens that each shape of tile takes, and timed with weights that no cache
 holds. Then a small random model is stepped over a paged cache in bf16, with experts in MXFP4 and
 plain: its logits are to be as near to those of transformers' fp32 model with the same numbers as
-those that torch's operations compute in bf16. Exits 1 when they are not.
+those that torch's operations compute in bf16. Exits 1 when they are not. --tiles times a layer in
+MXFP4 by shapes of tiles instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,6 +32,7 @@ from common import commit  # noqa: E402
 from support.engines import random_models  # noqa: E402
 from support.engines.mxfp4_reference import save_mxfp4_models  # noqa: E402
 
+from kvasir_engine.kernels.grouped_gemm import GemmTuning  # noqa: E402
 from kvasir_engine.layers.clamped_moe import ClampedGate, ClampedMoE  # noqa: E402
 from kvasir_engine.layers.fused import fused_ops  # noqa: E402
 from kvasir_engine.layers.moe import ExpertNames, MoEConfig  # noqa: E402
@@ -40,8 +44,9 @@ HIDDEN, INNER, EXPERTS, TOP_K = 2880, 2880, 32, 4
 TOKENS = (1, 5, 16, 64, 200, 500, 2000)
 EXACT = 0.01
 """Error of numbers that are rounded to bf16 between the two products and after them."""
-NEAR = 1.25
-"""Most that a model may be off, as a multiple of what torch's operations in bf16 are."""
+NEAR = 1.5
+"""Most that a model may be off, as a multiple of what torch's operations in bf16 are: where bf16
+decides between two experts, either may be right."""
 LAYERS = 6
 """Layers in turn where time is taken: together more than a GPU's second-level cache."""
 
@@ -102,6 +107,28 @@ def experts() -> Iterator[tuple[str, float, float]]:
             yield f"{tokens} tokens, {'mxfp4' if packed else 'bf16'}", error, ms / LAYERS
 
 
+def tiles() -> None:
+    """Print milliseconds of a layer in MXFP4 by tokens and shapes of tiles, the best first."""
+    fused = fused_ops(DEVICE)
+    assert fused is not None
+    layers = [make_layer(packed=True) for _ in range(LAYERS)]
+    shapes = product((16, 32, 64, 128), (64, 128), (128,), (4, 8), (3, 4))
+    tunings = [GemmTuning(*shape) for shape in shapes]
+    for tokens in TOKENS:
+        x = torch.randn(tokens, HIDDEN, device=DEVICE, dtype=torch.bfloat16)
+        found = []
+        for tuning in tunings:
+            with (
+                patch.object(fused.clamped_experts, "clamped_tuning_for", lambda *_, t=tuning: t),
+                # Some take more registers or shared memory than there are.
+                suppress(Exception),
+            ):
+                ms = _time(lambda x=x: [each._by_kernels(x, fused) for each in layers]) / LAYERS
+                found.append((ms, tuning))
+        for ms, tuning in sorted(found, key=lambda each: each[0])[:5]:
+            print(f"{tokens} tokens: {ms:.4f} ms {tuning}", flush=True)
+
+
 def _time(work: Any) -> float:
     """Milliseconds of `work` as a CUDA graph: the best of several."""
     work()
@@ -157,8 +184,13 @@ def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--tiles", action="store_true", help="time shapes of tiles")
     options = parser.parse_args()
     torch.manual_seed(0)
+    if options.tiles:
+        with torch.inference_mode():
+            tiles()
+        return
     faults: list[str] = []
     layers: dict[str, dict[str, float]] = {}
     with torch.inference_mode():

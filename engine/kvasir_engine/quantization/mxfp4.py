@@ -1,8 +1,9 @@
 """Experts' matrices in MXFP4: float4 (e2m1) numbers with a power of two for each 32 inputs.
 
 Checkpoints hold, by output, groups of 16 bytes with the first number of each two in the low half.
-Here a group's bytes hold number i in the low half and number i + 16 in the high one, and groups
-come before outputs, so that what a program multiplies next lies in one piece of memory.
+Here a group is eight words of 16 bits in an order of numbers and bits that kernels unpack with few
+instructions, and groups come before outputs, so that what a program multiplies next lies in one
+piece of memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ GROUP = 32
 GROUP_BYTES = GROUP // 2
 NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Values of the lower three bits; the fourth is the sign."""
+_PLACES = ((15, (6, 7, 8)), (12, (3, 4, 5)), (9, (0, 1, 2)), (14, (10, 11, 13)))
+"""Bits of a word that its numbers have, which stand eight apart: the sign's, and the others from
+the lowest on."""
 SCALE_BIAS = 127
 """Exponent of a scale that is stored as 0, negated (E8M0)."""
 DUMMY_SCALE = SCALE_BIAS - 8
@@ -129,8 +133,14 @@ def store_halves(to: torch.Tensor, alternating: torch.Tensor) -> None:
 
 def repacked(blocks: torch.Tensor) -> torch.Tensor:
     """Return a checkpoint's groups of bytes [..., 16] in the order of this file."""
-    numbers = torch.stack((blocks & 15, blocks >> 4), -1).flatten(-2)
-    return numbers[..., :GROUP_BYTES] | (numbers[..., GROUP_BYTES:] << 4)
+    numbers = torch.stack((blocks & 15, blocks >> 4), -1).int().view(*blocks.shape[:-1], 4, 8)
+    signs, sizes = numbers >> 3, numbers & 7
+    words = torch.zeros_like(signs[..., 0, :])
+    for number, (sign_at, places) in enumerate(_PLACES):
+        words |= signs[..., number, :] << sign_at
+        for bit, place in enumerate(places):
+            words |= (sizes[..., number, :] >> bit & 1) << place
+    return words.to(torch.int16).contiguous().view(torch.uint8)
 
 
 def dequantized(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -138,6 +148,12 @@ def dequantized(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     [groups, outputs]."""
     positive = torch.tensor(NUMBERS, device=packed.device)
     table = torch.cat((positive, -positive))
-    numbers = torch.cat((packed & 15, packed >> 4), -1).long()
-    values = table[numbers] * torch.exp2(scales.float() - SCALE_BIAS)[..., None]
+    words = packed.contiguous().view(torch.int16).int()
+    numbers = []
+    for sign_at, places in _PLACES:
+        code = (words >> sign_at & 1) << 3
+        for bit, place in enumerate(places):
+            code |= (words >> place & 1) << bit
+        numbers.append(code)
+    values = table[torch.cat(numbers, -1)] * torch.exp2(scales.float() - SCALE_BIAS)[..., None]
     return values.transpose(0, 1).flatten(1)

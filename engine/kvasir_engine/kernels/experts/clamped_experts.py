@@ -16,15 +16,17 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
-from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, GROUP, mxfp4_tile
-from kvasir_engine.kernels.grouped_gemm import GemmTuning
+from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, mxfp4_tile
+from kvasir_engine.kernels.grouped_gemm import MIN_INPUTS, GemmTuning
 
 TILES = {
-    8: GemmTuning(16, 64, 128, 4, 4),
+    1: GemmTuning(16, 64, 128, 4, 4),
+    8: GemmTuning(16, 128, 128, 4, 3),
     24: GemmTuning(32, 64, 128, 4, 4),
     64: GemmTuning(64, 64, 128, 4, 3),
 }
-"""By the mean number of assignments per expert up to which they are used."""
+"""By the mean number of assignments per expert up to which they are used. With few there are few
+programs; with some, wide tiles take the fewest instructions a number in MXFP4."""
 LARGEST_TILES = GemmTuning(128, 64, 128, 8, 3)
 
 
@@ -33,7 +35,7 @@ class Matrices:
     """Matrices of all experts."""
 
     values: torch.Tensor
-    """[experts, outputs, inputs], or packed [experts, groups, outputs, 16]."""
+    """[experts, outputs, inputs], or packed uint8 [experts, groups, outputs, 16]."""
     scales: torch.Tensor | None
     """[experts, groups, outputs] of packed ones."""
     biases: torch.Tensor | None
@@ -60,11 +62,12 @@ def clamped_tuning_for(assignments: int, experts: int) -> GemmTuning:
     return next(fitting, LARGEST_TILES)
 
 
-def fitted(tuning: GemmTuning, itemsize: int, most: int) -> GemmTuning:
-    """Return the same, or less at a time where tiles of inputs, gates and ups of that type, which
-    packed ones are smaller than, would take more than `most` bytes."""
+def fitted(tuning: GemmTuning, itemsize: int, most: int, *, packed: bool) -> GemmTuning:
+    """Return the same, or less at a time where tiles of inputs, gates and ups of that type would
+    take more than `most` bytes; packed ones take less, and have a quarter of the inputs each."""
     both = replace(tuning, outputs=2 * tuning.outputs).fitted(itemsize, most)
-    return replace(both, outputs=tuning.outputs, inputs=max(both.inputs, GROUP.value))
+    least = 4 * MIN_INPUTS if packed else MIN_INPUTS
+    return replace(both, outputs=tuning.outputs, inputs=max(both.inputs, least))
 
 
 @triton.jit
@@ -88,23 +91,26 @@ def _products(
     acc = tl.zeros([BM, BN], tl.float32)
     up = tl.zeros([BM, BN], tl.float32)
     groups: tl.constexpr = BK // 32
-    half = tl.arange(0, BK // 2)
+    word = tl.arange(0, BK // 4)
     for start in tl.range(0, k_size, BK, num_stages=STAGES):
         if PACKED:
-            low = start + half // 16 * 32 + half % 16
+            k = start + word // 8 * 32 + word % 8
             mask = own[:, None]
             if not EVEN:
-                mask &= (low < k_size)[None, :]
-            x_low = tl.load(x_rows[:, None] + low[None, :], mask=mask, other=0.0)
-            x_high = tl.load(x_rows[:, None] + low[None, :] + 16, mask=mask, other=0.0)
+                mask &= (k < k_size)[None, :]
+            x_at = x_rows[:, None] + k[None, :]
+            x0 = tl.load(x_at, mask=mask, other=0.0)
+            x1 = tl.load(x_at + 8, mask=mask, other=0.0)
+            x2 = tl.load(x_at + 16, mask=mask, other=0.0)
+            x3 = tl.load(x_at + 24, mask=mask, other=0.0)
             first, count = start // 32, k_size // 32
             acc = mxfp4_tile(
-                acc, x_low, x_high, w_ptr, scale_ptr, first, count, n, w_rows, inside,
+                acc, x0, x1, x2, x3, w_ptr, scale_ptr, first, count, n, w_rows, inside,
                 groups, BN, EVEN, FAST,
             )  # fmt: skip
             if GATED:
                 up = mxfp4_tile(
-                    up, x_low, x_high, w_ptr, scale_ptr, first, count, n + n_size, w_rows, inside,
+                    up, x0, x1, x2, x3, w_ptr, scale_ptr, first, count, n + n_size, w_rows, inside,
                     groups, BN, EVEN, FAST,
                 )  # fmt: skip
         else:
@@ -164,7 +170,8 @@ def _clamped_experts(
     x_row, w_rows = at.to(tl.int64), n_size
     if GATED:
         x_row, out_row, w_rows = assignment // TOP_K, at.to(tl.int64), n_size * 2
-    size = k_size // 2 if PACKED else k_size
+    # Four numbers a word.
+    size = k_size // 4 if PACKED else k_size
     acc, up = _products(
         x_ptr + x_row * k_size,
         w_ptr + expert * w_rows * size,
@@ -220,12 +227,13 @@ def _launch(
     limit: float,
 ) -> None:
     blocks, (n_size, k_size) = given.blocks, (out.shape[1], x.shape[1])
-    tuning = fitted(given.tuning, x.element_size(), tile_bytes(x.device))
     packed = matrices.scales is not None
+    tuning = fitted(given.tuning, x.element_size(), tile_bytes(x.device), packed=packed)
+    values = matrices.values.view(torch.int16) if packed else matrices.values
     _clamped_experts[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
         x,
-        matrices.values,
-        matrices.values if matrices.scales is None else matrices.scales,
+        values,
+        values if matrices.scales is None else matrices.scales,
         x if matrices.biases is None else matrices.biases,
         out,
         x if weights is None else weights,

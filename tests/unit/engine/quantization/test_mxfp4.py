@@ -53,14 +53,16 @@ def test_a_product_is_of_one_experts_rows() -> None:
     torch.testing.assert_close(found, nn.functional.linear(x, matrix, bias))
 
 
-def test_a_group_has_its_second_half_in_high_bits() -> None:
-    codes = torch.arange(32).remainder(16).to(torch.uint8)
-    stored = codes[::2] | (codes[1::2] << 4)
-
-    packed = repacked(stored)
-
-    assert (packed & 15).tolist() == codes[:16].tolist()
-    assert (packed >> 4).tolist() == codes[16:].tolist()
+def test_every_bit_of_a_word_is_one_numbers() -> None:
+    seen = torch.zeros(8, 16, dtype=torch.int32)
+    for number in range(32):
+        for bit in range(4):
+            codes = torch.zeros(32, dtype=torch.uint8)
+            codes[number] = 1 << bit
+            words = repacked(codes[::2] | (codes[1::2] << 4)).view(torch.int16).int()
+            assert words.nonzero().tolist() == [[number % 8]]
+            seen += words[:, None] >> torch.arange(16) & 1
+    assert torch.equal(seen, torch.ones_like(seen))
 
 
 def test_numbers_that_the_format_has_survive_it() -> None:
