@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
+from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Mxfp4Experts:
 
             yield PackedTensor(suffix, target, store)
 
+    def finish(self, layer: LinearLayer) -> None:
+        """LinearMethod.finish."""
+
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
         return x
@@ -108,6 +112,10 @@ class Mxfp4Experts:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales: of groups, which are the kernel's own."""
         return layer.weight_scale
+
+    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
+        """LinearMethod.int4_weight."""
+        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""
