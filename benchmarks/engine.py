@@ -67,7 +67,7 @@ def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
 class Engine:
     """A core in this process that is given batches of requests."""
 
-    def __init__(self, core: Core, max_num_seqs: int) -> None:
+    def __init__(self, core: Core, max_num_seqs: int = 256) -> None:
         self._core = core
         self.max_num_seqs = max_num_seqs
         self._next = 0
