@@ -65,7 +65,7 @@ def _int4_grouped_gemm(
     matrices: tl.constexpr = 2 if GATED else 1
     # Outputs behind the last are the last, and not stored.
     n = expert.to(tl.int64) * n_size * matrices + tl.minimum(outputs, n_size - 1)
-    columns = num_experts.to(tl.int64) * n_size * matrices
+    columns = n_size.to(tl.int64) * num_experts * matrices
     # Weights are the rows, which tensor cores take from registers.
     acc, up = int4_products(
         w_ptr, n, n_size, x_ptrs, given, k_size, 0, tl.cdiv(k_size, _UNIT), scale_ptr, zero_ptr,
