@@ -16,7 +16,8 @@ capability, dim, size, most = {numbers}
 
 number = {{2: "*bf16", 4: "*fp32"}}[size]
 types = dict(
-    q_ptr=number, cache_ptr=number, out_ptr=number, parts_ptr="*fp32", lse_ptr="*fp32",
+    q_ptr=number, cache_ptr=number, out_ptr=number, sinks_ptr=number,
+    parts_ptr="*fp32", lse_ptr="*fp32",
     scale="fp32", q_stride="i32", table_stride="i32", value_offset="i64", parts="i32",
     prefix_parts="i32",
 )
@@ -29,9 +30,9 @@ for divided in (False, True):
             tuning = decode_tuning.split_kv_tuning_for(dim)
         tuning = tuning.fitted(dim, size, most)
         constants = dict(
-            SPLIT=False, SHARED=False, JOINED=False, ORDERED=True, SPLIT_KV=divided, HEADS=32,
-            KV_HEADS=8, GROUP=4, ROWS=16, DIM=dim, PADDED_DIM=dim, BLOCK=16, KEYS=tuning.keys,
-            WINDOW=0, CAP=0.0, PRECISION="ieee", AT_ONCE=tuning.warps, PDL=pdl,
+            SPLIT=False, SHARED=False, JOINED=False, ORDERED=True, SPLIT_KV=divided, SINKS=True,
+            HEADS=32, KV_HEADS=8, GROUP=4, ROWS=16, DIM=dim, PADDED_DIM=dim, BLOCK=16,
+            KEYS=tuning.keys, WINDOW=0, CAP=0.0, PRECISION="ieee", AT_ONCE=tuning.warps, PDL=pdl,
         )
         options = dict(num_warps=tuning.warps, num_stages=tuning.stages)
         made = compiled(paged_decode._decode, constants, types, capability, **options)
