@@ -23,6 +23,7 @@ _FP8_ACTIVATIONS = (Activations.PER_TOKEN, Activations.PER_TENSOR, Activations.S
 _SMALL_GROUPS = (32, 64)
 """Groups of 4-bit weights that are part of a unit of their layout; others are made of units."""
 
+HEAD = "lm_head"
 PLAIN_INPUTS = "that stay plain"
 
 
@@ -46,9 +47,16 @@ def quantize_layers(model: nn.Module, quantization: Quantization) -> None:
     """Give each linear layer of `model` its method and memory for its weights.
 
     Raises UnsupportedQuantizationError when nothing here multiplies such weights, or when only some
-    of the matrices that are merged in a layer are quantised.
+    of the matrices that are merged in a layer are quantised, or the head is.
     """
     method = method_for(quantization)
+    # Of a multimodal checkpoint its name may be longer.
+    plain_head = not quantization.applies_to(HEAD) or any(HEAD in n for n in quantization.ignored)
+    if getattr(model, HEAD, None) is not None and not plain_head:
+        raise UnsupportedQuantizationError(
+            f"config field 'quantization_config': {HEAD} is quantised, which is not supported; use"
+            f" a checkpoint that leaves the output projection plain"
+        )
     for path, layer in _layers(model):
         kept_plain = {
             name: not quantization.applies_to(name) for name in layer.modules_in_checkpoint(path)

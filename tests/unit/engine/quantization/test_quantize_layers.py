@@ -55,6 +55,16 @@ def test_ignored_layers_stay_plain(model: Model) -> None:
     assert isinstance(model.mlp.down_proj.method, Fp8Linear)
 
 
+def test_a_head_that_is_quantised_is_refused(model: Model) -> None:
+    model.lm_head = None
+    quantize_layers(model, FP8)
+    model.lm_head = nn.Linear(8, 4)
+    for name in ("lm_head", "re:.*lm_head", "language_model.lm_head"):
+        quantize_layers(model, replace(FP8, ignored=(name,)))
+    with pytest.raises(UnsupportedQuantizationError, match="lm_head is quantised, which"):
+        quantize_layers(model, FP8)
+
+
 def test_half_of_a_merged_layer_cannot_be_ignored(model: Model) -> None:
     with pytest.raises(UnsupportedQuantizationError, match=r"mlp\.gate_proj stays plain while"):
         quantize_layers(model, replace(FP8, ignored=("gate_proj",)))
