@@ -79,7 +79,7 @@ def own_tuning(tokens: int, outputs: int, inputs: int, form: Form) -> SkinnyTuni
     if form != "parts":
         return tuning
     programs = int4_linear.PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
-    parts = int4_linear.parts_for(outputs, inputs, tuning.outputs, programs)
+    parts = int4_linear.parts_for(outputs, inputs, tokens, programs)
     return replace(tuning, parts=parts)
 
 

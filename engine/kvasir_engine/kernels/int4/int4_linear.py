@@ -55,7 +55,7 @@ def int4_parts(
         return None
     tuning = tuning_for(len(x))
     programs = PROGRAMS * _multiprocessors(x.device)
-    parts = parts_for(len(weight.words), x.shape[1], tuning.outputs, programs)
+    parts = parts_for(len(weight.words), x.shape[1], len(x), programs)
     if parts == 1:
         return None
     shared = replace(tuning, parts=parts)
@@ -71,10 +71,12 @@ def tuning_for(tokens: int) -> SkinnyTuning:
     return FEW_TOKENS if tokens <= MAX_FEWEST else MORE_TOKENS
 
 
-def parts_for(outputs: int, inputs: int, each: int, programs: int) -> int:
-    """Return how many programs share the inputs of `each` outputs, so that there are `programs`."""
-    wanted = programs // -(-outputs // each)
-    return max(1, min(wanted, units_of(inputs) // MIN_PART_UNITS, MAX_PARTS))
+def parts_for(outputs: int, inputs: int, tokens: int, programs: int) -> int:
+    """Return how many programs share the inputs of the same outputs, so that there are `programs`,
+    unless the sums in fp32 that are written and read would be more bytes than the weights."""
+    wanted = programs // -(-outputs // tuning_for(tokens).outputs)
+    light = inputs // (16 * tokens)
+    return max(1, min(wanted, light, units_of(inputs) // MIN_PART_UNITS, MAX_PARTS))
 
 
 def _by_rows(x: torch.Tensor) -> torch.Tensor:
