@@ -159,6 +159,7 @@ def model_errors(directory: Path) -> dict[str, dict[str, float]]:
     model: Any = AutoModelForCausalLM.from_pretrained(
         directory / "plain", attn_implementation="eager", dtype=torch.float32
     )
+    model.set_experts_implementation("eager")
     with torch.inference_mode():
         want = model(torch.tensor([tokens])).logits[0]
     return {
