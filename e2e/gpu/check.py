@@ -109,6 +109,9 @@ def models() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.MODELS.update(WIDE)
+    # Some versions of transformers clamp at 7, whatever the config says.
+    kind, fields = module.MODELS["gpt_oss"]
+    module.MODELS["gpt_oss"] = kind, {**fields, "swiglu_limit": 7.0}
     return module
 
 

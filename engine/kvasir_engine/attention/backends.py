@@ -16,7 +16,7 @@ from kvasir_engine.kv.cache_spec import CacheSpec, KVCacheSpec
 
 @dataclass(frozen=True, slots=True)
 class Fp8Cache:
-    """What backends need to know of caches of float8."""
+    """Sizes and types by which backends are made for caches of float8."""
 
     specs: Sequence[AttentionSpec]
     """One a layer."""

@@ -42,7 +42,7 @@ class AttentionSpec:
 
 
 class KVScales(NamedTuple):
-    """What the numbers of a layer's cache are multiplied by; a cache of the model's type has 1."""
+    """Factors of the numbers in a layer's cache; those of a cache of the model's type are 1."""
 
     key: float = 1.0
     value: float = 1.0

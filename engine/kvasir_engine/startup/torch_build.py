@@ -24,7 +24,7 @@ from kvasir_engine.startup import cache_dtype, kv_sizing, shortages
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 from kvasir_engine.startup.gemm_tuning import autotune_gemms
 from kvasir_engine.startup.gpu_memory import GpuMemory
-from kvasir_engine.startup.kv_scales import set_kv_scales
+from kvasir_engine.startup.kv_calibration import set_kv_scales
 from kvasir_engine.startup.precompile.precompile import Precompiler
 from kvasir_engine.startup.warmup import largest_step, run_warmup_steps
 

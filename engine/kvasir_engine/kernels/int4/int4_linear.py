@@ -18,8 +18,9 @@ from kvasir_engine.kernels.int4.int4_weights import UNIT, Int4Weight, units_of
 
 MAX_FEW_TOKENS = MAX_SKINNY_TOKENS
 """More are multiplied by the dequantised matrix."""
-FEW_TOKENS = SkinnyTuning(32, UNIT, 2, 4)
-MORE_TOKENS = SkinnyTuning(64, UNIT, 4, 3)
+FEW_TOKENS = SkinnyTuning(32, UNIT, 1, 3)
+MORE_TOKENS = SkinnyTuning(128, UNIT, 4, 3)
+"""As measured on an H100 (benchmarks/gpu/int4_gemm.py, Llama-3.1-8B's layers)."""
 MAX_FEWEST = 16
 PROGRAMS = 8
 """Programs of a multiprocessor from which on sharing outputs gains nothing."""
@@ -65,8 +66,8 @@ def int4_parts(
 def tuning_for(tokens: int) -> SkinnyTuning:
     """Return the skinny kernel's tuning, of one part.
 
-    A warp has 16 outputs, so that each weight is decoded once; with four of them the tensor cores
-    of compute capability 9.0 take weights from registers and tokens from shared memory.
+    With four warps the tensor cores of compute capability 9.0 take weights from registers and
+    tokens from shared memory.
     """
     return FEW_TOKENS if tokens <= MAX_FEWEST else MORE_TOKENS
 
@@ -76,7 +77,9 @@ def parts_for(outputs: int, inputs: int, tokens: int, programs: int) -> int:
     unless the sums in fp32 that are written and read would be more bytes than the weights."""
     wanted = programs // -(-outputs // tuning_for(tokens).outputs)
     light = inputs // (16 * tokens)
-    return max(1, min(wanted, light, units_of(inputs) // MIN_PART_UNITS, MAX_PARTS))
+    most = max(1, min(wanted, light, units_of(inputs) // MIN_PART_UNITS, MAX_PARTS))
+    # A power of two, which divides most layers' inputs evenly.
+    return 1 << (most.bit_length() - 1)
 
 
 def _by_rows(x: torch.Tensor) -> torch.Tensor:

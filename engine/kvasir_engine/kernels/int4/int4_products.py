@@ -16,17 +16,20 @@ _NIBBLES = tl.constexpr(UNIT // WORDS)
 
 @triton.jit
 def _unit_products(
-    words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, columns,
+    words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, scale, zero, at, columns,
     N: tl.constexpr, ROWS: tl.constexpr, GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr,
     EVEN: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """[N, ROWS] fp32 products of one unit, inputs k and on; `at`: its first group's scales [N]."""
+    """[N, ROWS] fp32 products of one unit, inputs k and on; `scale`, `zero` [N]: its first group's,
+    which stand `at`."""
     dtype: tl.constexpr = x_ptrs.dtype.element_ty
     nibbles: tl.constexpr = _NIBBLES // GROUPS
     word = tl.arange(0, _WORDS)
     total = tl.zeros([N, ROWS], tl.float32)
     for group in tl.static_range(GROUPS):
-        zero = zero_points(zero_ptr, at + group * columns, ASYMMETRIC)
+        if group > 0:
+            zero = zero_points(zero_ptr, at + group * columns, ASYMMETRIC)
+            scale = scales_of(scale_ptr, at + group * columns)
         acc = tl.zeros([N, ROWS], tl.float32)
         for each in tl.static_range(nibbles):
             inputs = k + (group * nibbles + each) * _WORDS
@@ -36,7 +39,7 @@ def _unit_products(
             x = tl.load(x_ptrs + inputs, mask=mask, other=0.0)
             weights = decoded(words, zero[:, None], group * nibbles + each, dtype, PTX)
             acc = tl.dot(weights, x, acc, input_precision="ieee")
-        total += acc * scales_of(scale_ptr, at + group * columns)[:, None]
+        total += acc * scale[:, None]
     return total
 
 
@@ -59,20 +62,35 @@ def int4_products(
     behind_ptrs = w_ptrs + behind.to(tl.int64) * row_words
     acc = tl.zeros([N, ROWS], tl.float32)
     other = tl.zeros([N, ROWS], tl.float32)
+    # A unit's scales are asked for one unit ahead: they are too small for copies that run ahead.
+    at = (tl.minimum(first, end - 1) // units_of_group * GROUPS).to(tl.int64) * columns + n
+    at = tl.maximum(at, n)
+    scale, zero = scales_of(scale_ptr, at), zero_points(zero_ptr, at, ASYMMETRIC)
+    other_scale, other_zero = scale, zero
+    if BOTH:
+        other_scale = scales_of(scale_ptr, at + behind)
+        other_zero = zero_points(zero_ptr, at + behind, ASYMMETRIC)
     for unit in tl.range(first, end, num_stages=STAGES):
-        at = (unit // units_of_group * GROUPS).to(tl.int64) * columns + n
+        ahead = tl.minimum(unit + 1, end - 1) // units_of_group * GROUPS
+        next_at = ahead.to(tl.int64) * columns + n
+        next_scale = scales_of(scale_ptr, next_at)
+        next_zero = zero_points(zero_ptr, next_at, ASYMMETRIC)
         k = unit * _UNIT
         words = tl.load(w_ptrs + unit * _WORDS, eviction_policy="evict_first")
         acc += _unit_products(
-            words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at, columns, N, ROWS, GROUPS,
-            ASYMMETRIC, EVEN, PTX,
+            words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, scale, zero, at, columns, N, ROWS,
+            GROUPS, ASYMMETRIC, EVEN, PTX,
         )  # fmt: skip
         if BOTH:
+            next_other_scale = scales_of(scale_ptr, next_at + behind)
+            next_other_zero = zero_points(zero_ptr, next_at + behind, ASYMMETRIC)
             words = tl.load(behind_ptrs + unit * _WORDS, eviction_policy="evict_first")
             other += _unit_products(
-                words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, at + behind, columns, N, ROWS,
-                GROUPS, ASYMMETRIC, EVEN, PTX,
+                words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, other_scale, other_zero,
+                at + behind, columns, N, ROWS, GROUPS, ASYMMETRIC, EVEN, PTX,
             )  # fmt: skip
+            other_scale, other_zero = next_other_scale, next_other_zero
+        scale, zero, at = next_scale, next_zero, next_at
     return acc, other
 
 

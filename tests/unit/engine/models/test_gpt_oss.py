@@ -72,9 +72,8 @@ def test_the_kernels_compute_the_same(
 
     model: Any = load_model(models[0], dtype="float32", device=DEVICE).model
     monkeypatch.setattr(fused, "kernels_run_on", lambda _: True)
-    monkeypatch.setattr(
-        backends, "make_backend", lambda *_: TritonAttention(DEVICE, multiprocessors=2)
-    )
+    backend = TritonAttention(DEVICE, multiprocessors=2)
+    monkeypatch.setattr(backends, "make_backends", lambda specs, _: [backend] * len(specs))
     tokens = [7 * i % 160 for i in range(35)]
     paged = paged_model(model)
     got = [paged.step({"a": tokens[:33]})["a"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from kvasir_engine.attention.base import KVScales
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import make_settings
-from kvasir_engine.startup import kv_scales
-from kvasir_engine.startup.kv_scales import found_scales, set_kv_scales
+from kvasir_engine.startup import kv_calibration
+from kvasir_engine.startup.kv_calibration import found_scales, set_kv_scales
 from kvasir_engine.startup.torch_build import build_torch_runner
 
 TINY = resolve_model("builtin://kvasir-tiny")
@@ -42,7 +43,8 @@ def test_scales_leave_room_for_numbers_twice_to_four_times_as_large(runner: Torc
 
 
 def test_numbers_beyond_float8_are_looked_at_again(runner: TorchRunner) -> None:
-    weight = runner.model.get_parameter("model.layers.0.self_attn.qkv_proj.weight")
+    model: Any = runner.model
+    weight = model.get_parameter("model.layers.0.self_attn.qkv_proj.weight")
     before = weight.data.clone()
     weight.data.mul_(1e4)
     try:
@@ -60,7 +62,7 @@ def test_a_checkpoints_scales_are_taken(
     runner: TorchRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = [KVScales(0.5, 0.25)] * len(runner.caches)
-    monkeypatch.setattr(kv_scales, "read_kv_scales", lambda directory, layers: stored)
+    monkeypatch.setattr(kv_calibration, "read_kv_scales", lambda directory, layers: stored)
     taken = []
     monkeypatch.setattr(runner, "use_kv_scales", taken.append)
     set_kv_scales(runner, SETTINGS, TINY, [60])
