@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvasir_engine.attention.base import UNSCALED, AttentionBatch, AttentionSpec, KVScales
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.attention.torch_reference import TorchAttention
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.paged_prefill import PrefillTuning
 from kvasir_engine.attention.triton.widened_pages import WidenedPages
 from kvasir_engine.attention.triton_backend import TritonAttention
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 from kvasir_engine.runner.split_kv_choice import needs_split_kv
 

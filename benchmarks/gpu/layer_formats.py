@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.kernels.gemm.fp8_linear import scaled_mm
 from kvasir_engine.kernels.gemm.skinny import (
     Gate,
@@ -20,7 +21,7 @@ from kvasir_engine.kernels.gemm.skinny import (
 from kvasir_engine.kernels.gemm.skinny_table import Form
 from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemm, tuned_gemms_on
 from kvasir_engine.kernels.quantize_rows import quantize_rows
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.kernels.silu_mul import gated_rows, silu_mul
 
 DEVICE = torch.device("cuda:0")

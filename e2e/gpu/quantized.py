@@ -34,13 +34,13 @@ from support.engines.int4_checkpoints import TOOLS, Int4Checkpoint, Rounding  # 
 from support.engines.quantized_reference import quantized_linears  # noqa: E402
 
 from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
+from kvasir_engine.device.float8 import FP8  # noqa: E402
 from kvasir_engine.kernels.expert_routing import make_expert_blocks  # noqa: E402
 from kvasir_engine.kernels.gemm import block_gemm, fp8_linear  # noqa: E402
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning  # noqa: E402
 from kvasir_engine.kernels.grouped_gemm import grouped_gemm, moe_tuning_for  # noqa: E402
 from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows  # noqa: E402
 from kvasir_engine.kernels.quantized_rows import (  # noqa: E402
-    FP8,
     GROUP,
     dequantized,
     grouped_by_torch,

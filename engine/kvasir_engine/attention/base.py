@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 
-from kvasir_engine.kv.cache_spec import KVCacheSpec
+from kvasir_engine.kv.cache_spec import UNSCALED, KVCacheSpec, KVScales
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,6 @@ class AttentionSpec:
     def cache(self) -> KVCacheSpec:
         """Layout of the layer's cache."""
         return KVCacheSpec(self.num_kv_heads, self.head_dim, self.window)
-
-
-class KVScales(NamedTuple):
-    """Factors of the numbers in a layer's cache; those of a cache of the model's type are 1."""
-
-    key: float = 1.0
-    value: float = 1.0
-
-
-UNSCALED = KVScales()
 
 
 @dataclass(frozen=True, slots=True)

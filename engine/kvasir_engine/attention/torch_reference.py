@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvasir_engine.attention.base import UNSCALED, AttentionBatch, AttentionSpec, KVScales
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.device.float8 import FP8, FP8_MAX
 from kvasir_engine.device.upload import upload
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 MAX_SCORE_BYTES = 64 * 2**20
 """Largest score matrix (heads x queries x keys, fp32) of one prefill chunk."""

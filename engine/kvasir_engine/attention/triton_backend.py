@@ -9,14 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import (
-    UNSCALED,
-    AttentionBatch,
-    AttentionSpec,
-    KVScales,
-    KVSplits,
-    SharedPrefixes,
-)
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits, SharedPrefixes
 from kvasir_engine.attention.triton.decode_tuning import (
     DecodeTuning,
     num_parts,
@@ -39,6 +32,7 @@ from kvasir_engine.attention.triton.widened_pages import WidenedPages
 from kvasir_engine.device.capability import supports_hopper
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.device.upload import upload
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 
 class TritonAttention:

@@ -6,10 +6,11 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.norm_parameters import NormParameters
 from kvasir_engine.kernels.quantize_rows import empty_rows, store_quantized
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.kernels.sum_of_parts import sum_of_parts
 
 

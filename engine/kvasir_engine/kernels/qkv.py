@@ -8,10 +8,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import UNSCALED, KVScales
-from kvasir_engine.attention.triton.fp8_cache import is_fp8, to_fp8
+from kvasir_engine.device.float8 import is_fp8
 from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.device.to_float8 import to_fp8
 from kvasir_engine.kernels.sum_of_parts import sum_of_parts
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.device.float8 import FP8, FP8_MAX
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.kernels.quantized_rows import (
-    FP8,
-    FP8_MAX,
-    GROUP,
-    MIN_SCALE,
-    QuantizedRows,
-    groups_of,
-)
+from kvasir_engine.kernels.quantized_rows import GROUP, MIN_SCALE, QuantizedRows, groups_of
 
 _MAX: tl.constexpr = tl.constexpr(FP8_MAX)
 _MIN_SCALE: tl.constexpr = tl.constexpr(MIN_SCALE)

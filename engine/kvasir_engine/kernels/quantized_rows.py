@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0
-"""Largest number of float8 e4m3."""
+from kvasir_engine.device.float8 import FP8, FP8_MAX
+
 MIN_SCALE = 1e-12
 """Scale of rows of zeros: any would do but 0."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class CacheSpec(Protocol):
@@ -41,6 +41,16 @@ class KVCacheSpec:
     def shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
         """Return (2, blocks, block_size, kv_heads, head_dim): keys, then values."""
         return (2, num_blocks, block_size, self.num_kv_heads, self.head_dim)
+
+
+class KVScales(NamedTuple):
+    """Factors of the numbers in a layer's cache; those of a cache of the model's type are 1."""
+
+    key: float = 1.0
+    value: float = 1.0
+
+
+UNSCALED = KVScales()
 
 
 def page_bytes(spec: CacheSpec, block_size: int, item_bytes: int) -> int:

@@ -13,13 +13,9 @@ import torch
 from torch import nn
 
 from kvasir.models.quantization import Activations, Quantization, Scales
+from kvasir_engine.device.float8 import FP8, FP8_MAX
 from kvasir_engine.kernels.int4.int4_weights import Int4Weight
-from kvasir_engine.kernels.quantized_rows import (
-    FP8,
-    FP8_MAX,
-    QuantizedRows,
-    quantized_by_torch,
-)
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, quantized_by_torch
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.quantization.fp8_weights import fill_fp8_randomly, prepared
 from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import (
-    FP8,
     GROUP,
     QuantizedRows,
     dequantized,

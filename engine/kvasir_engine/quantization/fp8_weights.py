@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kvasir_engine.kernels.quantized_rows import FP8_MAX, QuantizedRows, as_fp8
+from kvasir_engine.device.float8 import FP8_MAX
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, as_fp8
 from kvasir_engine.quantization.linear_method import Input, LinearLayer
 from kvasir_engine.quantization.plain import DUMMY_RANGE
 

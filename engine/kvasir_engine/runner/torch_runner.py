@@ -11,7 +11,6 @@ import torch
 from kvasir_engine.attention.base import (
     AttentionBackend,
     ForwardContext,
-    KVScales,
     QueryBuffer,
     forward_context,
 )
@@ -22,7 +21,7 @@ from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
 from kvasir_engine.device.vocab_shard import VocabShard
-from kvasir_engine.kv.cache_spec import page_bytes
+from kvasir_engine.kv.cache_spec import KVScales, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs

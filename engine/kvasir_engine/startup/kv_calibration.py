@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kvasir_engine.attention.base import KVScales
 from kvasir_engine.device.collectives import all_reduce_min
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX
+from kvasir_engine.device.float8 import FP8, FP8_MAX
+from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.loader.kv_scales import read_kv_scales
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings

@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 
-from kvasir_engine.attention.base import (
-    AttentionBackend,
-    AttentionBatch,
-    AttentionSpec,
-    KVScales,
-)
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.attention.base import AttentionBackend, AttentionBatch, AttentionSpec
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kv.cache_spec import KVScales
 
 BLOCK = 4
 

@@ -13,18 +13,13 @@ import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kvasir_engine.attention.base import (
-    UNSCALED,
-    AttentionBatch,
-    AttentionSpec,
-    KVScales,
-    SharedPrefixes,
-)
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
 from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, AttentionShape, attend_tiles
 from kvasir_engine.attention.hopper.tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.attention.triton.online_softmax import kernel_scale
 from kvasir_engine.attention.triton.shared_prefix import entries_at_once
 from kvasir_engine.device.launch import launch_options
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 MAX_HEAD_DIM = 256
 

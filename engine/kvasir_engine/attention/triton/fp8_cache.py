@@ -14,19 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX
-
-_MAX: tl.constexpr = tl.constexpr(FP8_MAX)
-
 
 def as_pairs(cache: torch.Tensor) -> torch.Tensor:
     """Return a float8 cache [..., channels] as int16 [..., channels / 2]."""
     return cache.view(torch.int16)
-
-
-def is_fp8(cache: torch.Tensor) -> bool:
-    """Return True for a cache of float8."""
-    return cache.dtype == FP8
 
 
 @triton.jit
@@ -74,9 +65,3 @@ def _widened(bits):
     """Return float16 of float8's sign, exponent and mantissa where float16 has them: exponents of
     float16 are 8 higher."""
     return bits.to(tl.int16).to(tl.float16, bitcast=True) * 256.0
-
-
-@triton.jit
-def to_fp8(x, inverse_scale):
-    """Return x divided by a scale in float8, the largest number where it is larger."""
-    return tl.clamp(x.to(tl.float32) * inverse_scale, -_MAX, _MAX).to(tl.float8e4nv)

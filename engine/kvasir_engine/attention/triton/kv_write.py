@@ -6,8 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import UNSCALED, KVScales
-from kvasir_engine.attention.triton.fp8_cache import is_fp8, to_fp8
+from kvasir_engine.device.float8 import is_fp8
+from kvasir_engine.device.to_float8 import to_fp8
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 
 @triton.jit

@@ -13,16 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import (
-    UNSCALED,
-    AttentionBatch,
-    AttentionSpec,
-    KVScales,
-    KVSplits,
-)
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits
 from kvasir_engine.attention.triton.decode_keys import attend_fp8, attend_plain
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
-from kvasir_engine.attention.triton.fp8_cache import as_pairs, is_fp8
+from kvasir_engine.attention.triton.fp8_cache import as_pairs
 from kvasir_engine.attention.triton.merge import merge_splits
 from kvasir_engine.attention.triton.online_softmax import (
     NO_SCORE,
@@ -32,7 +26,9 @@ from kvasir_engine.attention.triton.online_softmax import (
 )
 from kvasir_engine.attention.triton.shared_prefix import SharedKeys
 from kvasir_engine.attention.triton.split_kv import FIELDS
+from kvasir_engine.device.float8 import is_fp8
 from kvasir_engine.device.launch import begin, launch_options, prefetch
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 PREFETCHED_KEYS = tl.constexpr(64)
 """Keys of a part that are asked for while the kernel before still runs."""

@@ -15,12 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import UNSCALED, AttentionSpec, KVScales, SharedPrefixes
+from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
 from kvasir_engine.attention.triton.decode_keys import attend_fp8
-from kvasir_engine.attention.triton.fp8_cache import as_pairs, is_fp8
+from kvasir_engine.attention.triton.fp8_cache import as_pairs
 from kvasir_engine.attention.triton.online_softmax import NO_SCORE, attend_keys, kernel_scale
+from kvasir_engine.device.float8 import is_fp8
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import TileTuning
+from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 
 class PrefixAttention(Protocol):

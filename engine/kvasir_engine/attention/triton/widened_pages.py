@@ -16,9 +16,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVScales
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.upload import upload
+from kvasir_engine.kv.cache_spec import KVScales
 
 CHUNK = 4096
 """Numbers that a program copies at a time."""

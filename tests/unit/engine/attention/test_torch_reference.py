@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 
 from kvasir_engine.attention import torch_reference
 from kvasir_engine.attention.backends import make_backends
-from kvasir_engine.attention.base import (
-    ForwardContext,
-    KVScales,
-    attend,
-    forward_context,
-)
+from kvasir_engine.attention.base import ForwardContext, attend, forward_context
 from kvasir_engine.attention.torch_reference import GatherLimits, TorchAttention, similar_lengths
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kv.cache_spec import KVScales
 
 BLOCK = 4
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kvasir_engine.attention.base import KVScales
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.kernels.norm_parameters import NormParameters
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 from kvasir_engine.runner.token_inputs import torch_token_inputs

@@ -8,13 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import gelu, rms_norm, silu
 
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.kernels.norm_parameters import NormParameters
-from kvasir_engine.kernels.quantized_rows import (
-    FP8,
-    QuantizedRows,
-    grouped_by_torch,
-    quantized_by_torch,
-)
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, grouped_by_torch, quantized_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

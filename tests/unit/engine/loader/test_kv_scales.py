@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kvasir_engine.attention.base import KVScales
+from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.loader.kv_scales import read_kv_scales
 from kvasir_engine.loader.load_error import ModelLoadError
 

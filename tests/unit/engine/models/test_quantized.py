@@ -18,7 +18,7 @@ from support.engines.random_models import MODELS, save_hf_model
 from transformers import AutoModelForCausalLM
 
 from kvasir.models.config_overrides import ConfigOverrides
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model
 

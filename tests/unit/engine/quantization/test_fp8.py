@@ -8,7 +8,8 @@ from support.engines.quantized_reference import fill_slots
 
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
 from kvasir_engine.device import collectives
-from kvasir_engine.kernels.quantized_rows import FP8, FP8_MAX, dequantized, quantized_by_torch
+from kvasir_engine.device.float8 import FP8, FP8_MAX
+from kvasir_engine.kernels.quantized_rows import dequantized, quantized_by_torch
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
 from kvasir_engine.quantization.fp8 import Fp8Linear
 

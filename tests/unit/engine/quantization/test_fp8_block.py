@@ -7,7 +7,8 @@ import torch
 from support.engines.quantized_reference import fill_slots
 
 from kvasir_engine.device import collectives
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, dequantized, grouped_by_torch
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, dequantized, grouped_by_torch
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
 from kvasir_engine.layers.mlp import GatedMLP
 from kvasir_engine.quantization import fp8_block

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvasir_engine.attention.base import KVScales
+from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import make_settings

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvasir_engine.attention.base import KVScales
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
 
 NUMBERS = [*range(0x7F), *range(0x80, 0xFF)]
 """All of float8's bits but the two that stand for no number."""

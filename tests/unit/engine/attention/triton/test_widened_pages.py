@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kvasir_engine.attention.base import KVScales
-from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kv.cache_spec import KVScales
 
 BLOCK = 4
 SCALES = KVScales(0.5, 2.0)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, grouped_by_torch
+from kvasir_engine.device.float8 import FP8
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, grouped_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import gelu, linear, silu
 
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.device.gpu_kind import GpuKind
-from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, quantized_by_torch
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, quantized_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
