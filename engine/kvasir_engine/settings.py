@@ -189,6 +189,12 @@ class EngineSettings:
         NO_SPEED_PROFILE, "With --device sim: a shipped profile's name or a file.", MODEL
     )
     tensor_parallel_size: int = flag(1, "GPUs (or CPU processes) that share the model.", MODEL)
+    enable_expert_parallel: bool = flag(
+        False,
+        "Divide experts whole over the ranks, instead of each of them.",
+        MODEL,
+        switch="--enable-expert-parallel",
+    )
     seed: int | None = flag(
         None,
         "Of unseeded requests' seeds and of dummy weights; default: another at each start.",
@@ -244,6 +250,10 @@ class EngineSettings:
         if self.speed_profile != NO_SPEED_PROFILE and self.device != "sim":
             raise SettingsError(
                 f"--speed-profile {self.speed_profile} goes with --device sim; leave it out."
+            )
+        if self.enable_expert_parallel and self.tensor_parallel_size == 1:
+            raise SettingsError(
+                "--enable-expert-parallel goes with --tensor-parallel-size above 1; leave it out."
             )
         if self.kv_events_replay_endpoint and not self.kv_events_endpoint:
             raise SettingsError(

@@ -23,6 +23,8 @@ class TensorParallel:
     rank: int = 0
     size: int = 1
     communicator: Communicator | None = None
+    expert_parallel: bool = False
+    """Experts are whole and divided over the ranks, instead of each being sharded."""
 
 
 _current = TensorParallel()
@@ -34,7 +36,13 @@ def tensor_parallel() -> TensorParallel:
 
 
 def init_tensor_parallel(
-    rank: int, size: int, *, store: Store, device: torch.device, step_bytes: int = 0
+    rank: int,
+    size: int,
+    *,
+    store: Store,
+    device: torch.device,
+    step_bytes: int = 0,
+    expert_parallel: bool = False,
 ) -> None:
     """Join the group of `size` processes that share `store`. Blocks until all have joined.
 
@@ -45,7 +53,8 @@ def init_tensor_parallel(
     if not 0 <= rank < size:
         raise ValueError(f"rank must be 0 to {size - 1} for {size} processes, not {rank}")
     if size > 1:
-        _current = TensorParallel(rank, size, _join(rank, size, store, device, step_bytes))
+        communicator = _join(rank, size, store, device, step_bytes)
+        _current = TensorParallel(rank, size, communicator, expert_parallel)
 
 
 def _join(
@@ -77,12 +86,12 @@ def destroy_tensor_parallel(*, failed: bool = False) -> None:
 
 
 @contextmanager
-def as_lone_rank(size: int) -> Iterator[None]:
+def as_lone_rank(size: int, *, expert_parallel: bool = False) -> Iterator[None]:
     """Be rank 0 of `size` within the body, without the others."""
     global _current
     before = _current
     if size > 1:
-        _current = TensorParallel(0, size, LoneRank(size))
+        _current = TensorParallel(0, size, LoneRank(size), expert_parallel)
     try:
         yield
     finally:

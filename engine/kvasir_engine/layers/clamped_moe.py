@@ -40,6 +40,11 @@ class ClampedMoE(MoE):
     and are two halves here."""
 
     def __init__(self, config: MoEConfig, gate: ClampedGate) -> None:
+        if tensor_parallel().expert_parallel:
+            raise ValueError(
+                "the experts of this architecture are sharded over ranks, not divided; leave out"
+                " --enable-expert-parallel"
+            )
         super().__init__(config)
         experts = config.num_experts
         self.gate = gate

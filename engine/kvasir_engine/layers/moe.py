@@ -15,7 +15,7 @@ from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import ParallelLinear
 from kvasir_engine.layers.stored_shard import shard_of, whole_shape
 from kvasir_engine.layers.weights import WeightSlot, parameter
-from kvasir_engine.quantization.linear_method import LinearMethod
+from kvasir_engine.quantization.linear_method import LinearMethod, Stored
 from kvasir_engine.quantization.plain import linear
 
 
@@ -61,7 +61,8 @@ class ExpertLinear(ParallelLinear):
 
 
 class MoE(nn.Module):
-    """Softmax router and top-k experts, every expert sharded over ranks as a gated MLP is."""
+    """Softmax router and top-k experts: every expert sharded over ranks as a gated MLP is, or with
+    expert parallelism each rank's share of whole experts."""
 
     quantizes_tokens = False
     """The router needs the inputs as they are."""
@@ -69,9 +70,18 @@ class MoE(nn.Module):
     def __init__(self, config: MoEConfig) -> None:
         super().__init__()
         self.config = config
-        self.local = divide(config.intermediate_size, "moe_intermediate_size")
-        experts, hidden = config.num_experts, config.hidden_size
+        experts, hidden, ranks = config.num_experts, config.hidden_size, tensor_parallel()
         self.router = parameter(experts, hidden)
+        self.whole = ranks.expert_parallel
+        """Experts of this rank are whole."""
+        if self.whole:
+            experts = divide(experts, "num_experts")
+            self.local = config.intermediate_size
+        else:
+            self.local = divide(config.intermediate_size, "moe_intermediate_size")
+        self.own_experts = range(ranks.rank * experts, (ranks.rank + 1) * experts)
+        if not self.whole:
+            self.own_experts = range(experts)
         self.gate_up = ExpertLinear(experts, hidden, 2 * self.local)
         self.down = ExpertLinear(experts, self.local, hidden)
         self.act = activation(config.act)
@@ -96,10 +106,12 @@ class MoE(nn.Module):
         return all_reduce(self._by_torch(x))
 
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
-        moe, top_k, experts = fused.moe, self.config.experts_per_token, self.config.num_experts
+        moe, top_k, experts = fused.moe, self.config.experts_per_token, len(self.own_experts)
         scores = self.scores(x)
         weights, chosen = fused.moe_blocks.route(scores, top_k, normalise=self.config.normalise)
-        tuning = moe.moe_tuning_for(chosen.numel(), experts)
+        tuning = moe.moe_tuning_for(chosen.numel(), self.config.num_experts)
+        if self.whole:
+            chosen = self._own(chosen)
         blocks = fused.moe_blocks.make_expert_blocks(chosen, experts, tuning.rows)
         gates = self.act is nn.functional.silu
 
@@ -124,8 +136,17 @@ class MoE(nn.Module):
         inner = grouped(self.gate_up, x, gated=gates)
         if not gates:
             inner = gated(inner, self.act)
-        shares = grouped(self.down, inner, weights=weights)
-        return shares.view(len(x), top_k, -1).sum(1)
+        shares = grouped(self.down, inner, weights=weights).view(len(x), top_k, -1)
+        if self.whole:
+            # Nobody wrote what other ranks' experts make.
+            shares = torch.where((chosen < experts)[..., None], shares, 0.0)
+        return shares.sum(1)
+
+    def _own(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Return this rank's numbers of its experts, and for others one more than it has."""
+        first, count = self.own_experts.start, len(self.own_experts)
+        own = (chosen >= first) & (chosen < first + count)
+        return torch.where(own, chosen - first, count)
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
         """Return the router's scores [tokens, experts] of its inputs."""
@@ -135,9 +156,12 @@ class MoE(nn.Module):
         weights, chosen = self.route(x)
         out = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
+            if expert not in self.own_experts:
+                continue
             token, choice = torch.where(chosen == expert)
-            inner = gated(_product(self.gate_up, x[token], expert), self.act)
-            share = _product(self.down, inner, expert) * weights[token, choice, None]
+            own = expert - self.own_experts.start
+            inner = gated(_product(self.gate_up, x[token], own), self.act)
+            share = _product(self.down, inner, own) * weights[token, choice, None]
             out.index_add_(0, token, share.to(out.dtype))
         return out
 
@@ -150,24 +174,32 @@ class MoE(nn.Module):
         return weights, chosen
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """Return slots of the router's matrix and of three matrices an expert."""
+        """Return slots of the router's matrix and of three matrices an expert, of which those of
+        other ranks' experts have no place here."""
         c, block = self.config, self._block(path)
         slots = {f"{block}.gate.weight": WeightSlot.whole(self.router.data)}
-        start = tensor_parallel().rank * self.local
-        up_shape = c.intermediate_size, c.hidden_size
         kinds = ((c.names.gate, self.gate_up, 0), (c.names.up, self.gate_up, self.local))
         for kind, layer, first in (*kinds, (c.names.down, self.down, 0)):
-            by_rows = layer is self.gate_up
             for stored in layer.method.stored(layer):
-                outputs, inputs = up_shape if by_rows else up_shape[::-1]
-                shape = whole_shape(stored, outputs, inputs)
-                dim = stored.outputs_dim if by_rows else stored.inputs_dim
                 for expert in range(c.num_experts):
-                    begin = layer.rows_of(expert).start + first
-                    rows = slice(begin, begin + (self.local if by_rows else c.hidden_size))
                     name = f"{block}.experts.{expert}.{kind}.{stored.name}"
-                    slots[name] = WeightSlot(shape, (shard_of(stored, rows, dim, start),))
+                    slots[name] = self._expert_slot(stored, layer, expert, first)
         return slots
+
+    def _expert_slot(
+        self, stored: Stored, layer: ExpertLinear, expert: int, first: int
+    ) -> WeightSlot:
+        """A tensor of one expert's matrix, which begins with output `first` of the layer's."""
+        c, by_rows = self.config, layer is self.gate_up
+        up_shape = c.intermediate_size, c.hidden_size
+        shape = whole_shape(stored, *(up_shape if by_rows else up_shape[::-1]))
+        if expert not in self.own_experts:
+            return WeightSlot(shape, ())
+        begin = layer.rows_of(expert - self.own_experts.start).start + first
+        rows = slice(begin, begin + (self.local if by_rows else c.hidden_size))
+        start = 0 if self.whole else tensor_parallel().rank * self.local
+        dim = stored.outputs_dim if by_rows else stored.inputs_dim
+        return WeightSlot(shape, (shard_of(stored, rows, dim, start),))
 
     def _block(self, path: str) -> str:
         return f"{path.rpartition('.')[0]}.{self.config.names.block}"

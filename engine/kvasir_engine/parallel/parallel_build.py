@@ -37,7 +37,7 @@ def build_parallel_runner(
     rank ended otherwise; no process is left then.
     """
     shape = _shape(model_dir, settings)
-    check_size(settings.tensor_parallel_size, shape)
+    check_size(settings.tensor_parallel_size, shape, whole_experts=settings.enable_expert_parallel)
     # Two bytes a number: in fp32, which no one serves in, the largest steps are NCCL's.
     step_bytes = 2 * shape.hidden_size * settings.scheduler.max_num_batched_tokens
     executor = Executor(settings, model_dir, step_bytes=step_bytes, on_death=on_death)
@@ -67,7 +67,7 @@ def _build_rank_zero(
     check_devices(size, device)
     warn_of_gpus(device)
     executor.wait_for(Progress.IMPORTED)
-    meet(0, size, store=executor.store, device=device, step_bytes=executor.step_bytes)
+    meet(0, settings, store=executor.store, device=device, step_bytes=executor.step_bytes)
     built_runner = build_torch_runner(settings, model_dir, timer, precompiler)
     executor.wait_for(Progress.READY)
     built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
@@ -93,28 +93,50 @@ def warn_of_gpus(device: torch.device) -> None:
         )
 
 
-def check_size(size: int, shape: ModelShape) -> None:
-    """Raise SettingsError when the model's layers cannot be divided over `size` ranks."""
-    possible = [n for n in range(1, shape.num_heads + 1) if _divides(n, shape)]
+def check_size(size: int, shape: ModelShape, *, whole_experts: bool = False) -> None:
+    """Raise SettingsError when the model's layers cannot be divided over `size` ranks, experts
+    whole or each of them."""
+    if whole_experts and not shape.num_sparse_layers:
+        raise SettingsError(
+            "--enable-expert-parallel is for models with experts, and this one has none;"
+            " leave it out."
+        )
+    widths = _widths(shape, whole_experts=whole_experts)
+    possible = [n for n in range(1, shape.num_heads + 1) if _divides(n, shape, widths)]
     if size not in possible:
         raise SettingsError(
             f"--tensor-parallel-size {size} does not divide this model of {shape.num_heads} "
-            f"attention heads, {shape.num_kv_heads} KV heads and MLPs of width "
-            f"{' and '.join(map(str, _widths(shape)))}; possible values are "
-            f"{', '.join(map(str, possible))}."
+            f"attention heads, {shape.num_kv_heads} KV heads and {_named(widths)}; possible values "
+            f"are {', '.join(map(str, possible))}."
         )
 
 
-def _divides(size: int, shape: ModelShape) -> bool:
+def _divides(size: int, shape: ModelShape, widths: dict[str, list[int]]) -> bool:
     """KV heads may be fewer than ranks: each of them is then on several ranks."""
     heads, kv_heads = shape.num_heads, shape.num_kv_heads
-    even = all(total % size == 0 for total in (heads, *_widths(shape)))
+    totals = [heads, *(total for each in widths.values() for total in each)]
+    even = all(total % size == 0 for total in totals)
     return even and (kv_heads % size == 0 or size % kv_heads == 0)
 
 
-def _widths(shape: ModelShape) -> list[int]:
+def _widths(shape: ModelShape, *, whole_experts: bool) -> dict[str, list[int]]:
+    """Sizes that ranks divide, by what they are of."""
     dense = [shape.intermediate_size] if shape.num_sparse_layers < shape.num_layers else []
-    return dense + ([shape.moe_intermediate_size] if shape.num_sparse_layers else [])
+    if not shape.num_sparse_layers:
+        return {"MLPs of width": dense}
+    if whole_experts:
+        return {"experts": [shape.num_experts], "MLPs of width": dense}
+    return {"MLPs of width": [*dense, shape.moe_intermediate_size]}
+
+
+def _named(widths: dict[str, list[int]]) -> str:
+    """Return "8 experts and MLPs of width 32 and 64"."""
+    named = []
+    for what, sizes in widths.items():
+        numbers = " and ".join(map(str, sizes))
+        if numbers:
+            named.append(f"{numbers} {what}" if what == "experts" else f"{what} {numbers}")
+    return " and ".join(named)
 
 
 def _shape(model_dir: Path, settings: EngineSettings) -> ModelShape:

@@ -11,7 +11,7 @@ import torch
 from torch._C._distributed_c10d import FileStore
 
 from kvasir_engine.device.collectives import all_reduce, init_tensor_parallel
-from kvasir_engine.settings import SettingsError
+from kvasir_engine.settings import EngineSettings, SettingsError
 
 _ENVIRONMENT = {
     # Both libraries open sockets without authentication: nobody outside may reach them.
@@ -33,17 +33,27 @@ def check_devices(size: int, device: torch.device) -> None:
         )
 
 
-def meet(rank: int, size: int, *, store: Path, device: torch.device, step_bytes: int = 0) -> None:
-    """Join the group of `size` processes that share the file `store`; waits for all of them.
+def meet(
+    rank: int, settings: EngineSettings, *, store: Path, device: torch.device, step_bytes: int = 0
+) -> None:
+    """Join the group of processes that share the file `store`; waits for all of them.
 
     On CUDA rank r takes device r as its current one. `step_bytes` as in `init_tensor_parallel`.
     """
+    size = settings.tensor_parallel_size
     if device.type == "cuda":
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
     with _environment():
         file = FileStore(str(store), size)
-        init_tensor_parallel(rank, size, store=file, device=device, step_bytes=step_bytes)
+        init_tensor_parallel(
+            rank,
+            size,
+            store=file,
+            device=device,
+            step_bytes=step_bytes,
+            expert_parallel=settings.enable_expert_parallel,
+        )
         # Connections are made at a group's first collective.
         all_reduce(torch.zeros(1, device=device))
 

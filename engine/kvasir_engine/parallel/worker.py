@@ -59,7 +59,7 @@ def _serve(config: WorkerConfig) -> None:
     _report(config, Report(Progress.IMPORTED))
     meet(
         config.rank,
-        settings.tensor_parallel_size,
+        settings,
         store=Path(config.store),
         device=device,
         step_bytes=config.step_bytes,

@@ -151,3 +151,9 @@ def test_a_setting_that_does_nothing_alone_asks_for_the_other(
     with pytest.raises(SettingsError, match=f"goes with --{name.replace('_', '-')}"):
         make_settings("m", **fields)
     make_settings("m", **fields, **companion)
+
+
+def test_experts_are_divided_over_several_ranks_alone() -> None:
+    assert make_settings("m", tensor_parallel_size=2, enable_expert_parallel=True)
+    with pytest.raises(SettingsError, match="goes with --tensor-parallel-size above 1; leave it"):
+        make_settings("m", enable_expert_parallel=True)

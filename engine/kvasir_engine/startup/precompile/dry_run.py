@@ -31,7 +31,9 @@ def compile_start(
     """Have `compiler` compile what a start on `gpu` launches; torch has no other GPU afterwards."""
     device = fake_gpu(gpu)
     with (
-        as_lone_rank(settings.tensor_parallel_size),
+        as_lone_rank(
+            settings.tensor_parallel_size, expert_parallel=settings.enable_expert_parallel
+        ),
         ShapeOnlyMode(device),
         triton.AsyncCompileMode(compiler),
     ):

@@ -31,13 +31,13 @@ LLAMA_70B = {
 }
 
 
-def possible(tmp_path: Path, **changes: object) -> list[int]:
+def possible(tmp_path: Path, *, whole_experts: bool = False, **changes: object) -> list[int]:
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA_70B, **changes}))
     shape = read_shape(tmp_path)
     allowed = []
     for size in range(1, 130):
         try:
-            check_size(size, shape)
+            check_size(size, shape, whole_experts=whole_experts)
         except SettingsError as error:
             values = str(error).rpartition("possible values are ")[2].rstrip(".")
         else:
@@ -69,6 +69,17 @@ def test_the_width_of_experts_limits_the_size(tmp_path: Path) -> None:
     assert possible(tmp_path, **experts) == [1, 2, 4, 8]
     with_a_dense_layer = {**experts, "mlp_only_layers": [0], "intermediate_size": 4}
     assert possible(tmp_path, **with_a_dense_layer) == [1, 2, 4]
+    # Whole ones limit it by their number.
+    assert possible(tmp_path, whole_experts=True, **{**experts, "num_experts": 4}) == [1, 2, 4]
+    narrow = {**experts, "moe_intermediate_size": 3}
+    assert possible(tmp_path, **narrow) == [1]
+    assert possible(tmp_path, whole_experts=True, **narrow) == [1, 2, 4, 8]
+
+
+def test_a_model_without_experts_has_none_to_divide(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
+    with pytest.raises(SettingsError, match="this one has none; leave it out"):
+        check_size(2, read_shape(tmp_path), whole_experts=True)
 
 
 def test_a_broken_config_is_refused_before_any_process_starts(tmp_path: Path) -> None:

@@ -15,16 +15,19 @@ import json, os, sys
 from pathlib import Path
 import torch
 from kvasir_engine.parallel.rendezvous import meet
+from kvasir_engine.settings import make_settings
 from kvasir_engine.device.collectives import all_gather, destroy_tensor_parallel, tensor_parallel
 rank, store = int(sys.argv[1]), Path(sys.argv[2])
 before = dict(os.environ)
-meet(rank, 2, store=store, device=torch.device("cpu"))
+settings = make_settings("model", tensor_parallel_size=2, enable_expert_parallel=True)
+meet(rank, settings, store=store, device=torch.device("cpu"))
 inodes = {Path(f"/proc/self/fd/{fd}").resolve().name for fd in os.listdir("/proc/self/fd")}
 lines = [line.split() for name in ("tcp", "tcp6")
          for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]]
 addresses = {line[1].rpartition(":")[0] for line in lines if f"socket:[{line[9]}]" in inodes}
 gathered = all_gather(torch.tensor([float(rank)])).tolist()
 tp = tensor_parallel()
+assert tp.expert_parallel
 print(json.dumps([tp.rank, tp.size, gathered, sorted(addresses), dict(os.environ) == before]))
 destroy_tensor_parallel()
 """
