@@ -9,6 +9,7 @@ from kvasir.engine_values import KVCacheDtype
 from kvasir.models.fit.quantized_weights import quantized_linears
 from kvasir.models.kv_cache_dtype import resolve_kv_cache_dtype
 from kvasir.models.model_shape import DTYPE_BYTES, ModelShape
+from kvasir.models.quantization import Numbers
 
 CONTEXT_BYTES = 1 << 30
 """CUDA context, workspaces and what the allocator cannot use; on a CPU, the process itself."""
@@ -163,7 +164,20 @@ def reserve_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> in
     logits = 2 * work.max_num_seqs * shape.vocab_size * 4
     step = activations + logits
     further = COLLECTIVE_BYTES if tensor_parallel > 1 else step + GRAPH_BYTES
-    return step + CONTEXT_BYTES + further
+    return step + CONTEXT_BYTES + further + _buffer_bytes(shape, tensor_parallel, work)
+
+
+def _buffer_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> int:
+    """Bytes of what quantised numbers are widened into: one layer's keys and values of the longest
+    context, and the widest matrix of an MLP in 4 bits."""
+    dtype, found = work.dtype or shape.dtype, 0
+    if work.kv_dtype(shape) != dtype:
+        tokens = work.max_model_len or shape.max_position_embeddings
+        found += tokens * shape.kv_bytes_per_token_and_layer(dtype, tensor_parallel)
+    if shape.quantization is not None and shape.quantization.numbers is Numbers.INT4:
+        outputs = 2 * shape.intermediate_size // tensor_parallel
+        found += outputs * shape.hidden_size * DTYPE_BYTES[dtype]
+    return found
 
 
 class _KV:

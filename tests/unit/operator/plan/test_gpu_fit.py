@@ -67,9 +67,9 @@ def test_auto_takes_as_few_gpus_as_do(known: Any, make: Any, gigabytes: int, cou
         ({}, {"model": {"quantization": "fp8"}}, "2"),
         ({"quantization_config": {"quant_method": "fp8"}}, {}, "2"),
         ({"quantization_config": GROUPED}, {}, "2"),
-        ({"quantization_config": GROUPED, "max_position_embeddings": 65_536}, {}, "4"),
+        ({"quantization_config": GROUPED, "max_position_embeddings": 49_152}, {}, "4"),
         (
-            {"quantization_config": GROUPED, "max_position_embeddings": 65_536},
+            {"quantization_config": GROUPED, "max_position_embeddings": 49_152},
             {"engine": {"kvCacheDtype": "fp8"}},
             "2",
         ),

@@ -65,8 +65,22 @@ def test_a_cache_in_fp8_takes_half_the_bytes() -> None:
     plain, halved = (option(gpu(80), 1, kv_cache_dtype=asked).fit for asked in ("auto", "fp8"))
     assert (plain.kv_dtype, halved.kv_dtype) == ("bfloat16", "fp8")
     assert halved.kv_bytes_per_token * 2 == plain.kv_bytes_per_token
-    assert halved.kv_bytes == plain.kv_bytes
+    # One layer's keys and values of the longest context are widened into a buffer.
+    buffer = SHAPE.max_position_embeddings * SHAPE.kv_bytes_per_token_and_layer()
+    assert plain.kv_bytes - halved.kv_bytes == halved.reserve_bytes - plain.reserve_bytes == buffer
     assert halved.max_concurrency == pytest.approx(2 * plain.max_concurrency, rel=0.05)
+
+
+def test_weights_in_4_bits_leave_room_for_the_matrix_they_become() -> None:
+    packed = Quantization("awq", Numbers.INT4, Scales.GROUP, group=128)
+    shape = replace(SHAPE, quantization=packed)
+    plain, made = (
+        plan_model("m", each, [gpu(80)], Workload()).options[0].fit for each in (SHAPE, shape)
+    )
+    assert plain is not None
+    assert made is not None
+    matrix = 2 * SHAPE.intermediate_size * SHAPE.hidden_size * 2
+    assert made.reserve_bytes - plain.reserve_bytes == matrix
 
 
 @pytest.mark.parametrize(
