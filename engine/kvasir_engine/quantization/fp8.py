@@ -14,11 +14,10 @@ from torch import nn
 
 from kvasir.models.quantization import Activations, Quantization, Scales
 from kvasir_engine.device.float8 import FP8, FP8_MAX
-from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import QuantizedRows, quantized_by_torch
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.quantization.fp8_weights import fill_fp8_randomly, prepared
-from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, LinearMethod, Stored
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.gemm.skinny import Gate
@@ -28,7 +27,7 @@ DUMMY_INPUT = 8.0
 """Largest input that models without weights are quantised for."""
 
 
-class Fp8Linear:
+class Fp8Linear(LinearMethod):
     """`weight` float8 [outputs, inputs], `weight_scale` fp32 [outputs, 1], and `input_scale` fp32
     [1] where inputs are quantised by a number of the checkpoint."""
 
@@ -85,9 +84,6 @@ class Fp8Linear:
             stored.append(Stored("input_scale", scales, store=largest, single=True))
         return stored
 
-    def finish(self, layer: LinearLayer) -> None:
-        """LinearMethod.finish."""
-
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
         if isinstance(x, QuantizedRows):
@@ -114,10 +110,6 @@ class Fp8Linear:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales."""
         return layer.weight_scale.flatten()
-
-    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
-        """LinearMethod.int4_weight."""
-        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.float8 import FP8
-from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import (
     GROUP,
     QuantizedRows,
@@ -20,16 +19,14 @@ from kvasir_engine.kernels.quantized_rows import (
 )
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.quantization.fp8_weights import fill_fp8_randomly, prepared
-from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, LinearMethod, Stored
 
 if TYPE_CHECKING:
-    from kvasir_engine.kernels.gemm.skinny import Gate
+    pass
 
 
-class Fp8BlockLinear:
+class Fp8BlockLinear(LinearMethod):
     """`weight` float8 [outputs, inputs] and `weight_scale` fp32 [outputs / 128, inputs / 128]."""
-
-    quantizes_tokens = False
 
     def __init__(self, scale_name: str) -> None:
         """`scale_name`: ending of the scales' names in the checkpoint."""
@@ -49,9 +46,6 @@ class Fp8BlockLinear:
             Stored("weight", layer.weight.data, inputs_dim=1),
             Stored(self._scale_name, layer.weight_scale.data, inputs_dim=1, units=(GROUP, GROUP)),
         ]
-
-    def finish(self, layer: LinearLayer) -> None:
-        """LinearMethod.finish."""
 
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """LinearMethod.prepare."""
@@ -79,20 +73,6 @@ class Fp8BlockLinear:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales."""
         return layer.weight_scale
-
-    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
-        """LinearMethod.int4_weight."""
-        return None
-
-    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
-        """LinearMethod.parts."""
-        return None
-
-    def gated(
-        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
-    ) -> torch.Tensor | None:
-        """LinearMethod.gated."""
-        return None
 
     def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
         """LinearMethod.fill_randomly."""

@@ -35,6 +35,7 @@ from kvasir_engine.quantization.linear_method import (
     ALL,
     Input,
     LinearLayer,
+    LinearMethod,
     Store,
     Stored,
     no_place,
@@ -49,11 +50,9 @@ _ROWS_AT_ONCE = 4096
 _reading = threading.Lock()
 
 
-class Int4Linear:
+class Int4Linear(LinearMethod):
     """`weight` int32, `weight_scale` and `weight_zero` as `Int4Weight` has them; `input_groups`
     int32 and `input_order` int64 [inputs] where inputs are reordered."""
-
-    quantizes_tokens = False
 
     def __init__(self, quantization: Quantization) -> None:
         """`quantization`: of 4 bits, by groups or channels."""
@@ -147,10 +146,6 @@ class Int4Linear:
         if len(ordered) <= fused.int4.max_few_tokens:
             return fused.int4.linear(ordered, weight, bias)
         return linear(ordered, fused.int4.dequantized(weight, inputs), bias)
-
-    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
-        """LinearMethod.scales."""
-        return layer.weight_scale
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

@@ -74,9 +74,12 @@ class LinearLayer(Protocol):
 
 
 class LinearMethod(Protocol):
-    """Creates, loads and applies the weights of linear layers; has no state of a layer's own."""
+    """Creates, loads and applies the weights of linear layers; has no state of a layer's own.
 
-    quantizes_tokens: bool
+    Methods inherit from it what most of them have none of.
+    """
+
+    quantizes_tokens: bool = False
     """True when each token of the input is quantised by its own largest number, so that the kernel
     before may do it."""
 
@@ -90,11 +93,12 @@ class LinearMethod(Protocol):
     def finish(self, layer: LinearLayer) -> None:
         """Do what can be done only when all of `stored` is in place. Raises ValueError, a sentence,
         where the parts do not belong together."""
+        return
 
     def prepare(self, layer: LinearLayer, x: Input) -> Input:
         """Return x as the next three take it: quantised, where the weights are to be multiplied by
         quantised numbers."""
-        ...
+        return x
 
     def apply(
         self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
@@ -104,23 +108,23 @@ class LinearMethod(Protocol):
 
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """Return the weight's scales [local_outputs], for kernels that multiply by themselves."""
-        ...
+        return None
 
     def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
         """Return the weight in 4 bits, for such kernels; None where it is stored otherwise."""
-        ...
+        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """Return fp32 [parts, tokens, local_outputs], the parts of that sum, where a kernel after
         the layer that sums them makes both faster, else None."""
-        ...
+        return None
 
     def gated(
         self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
     ) -> torch.Tensor | None:
         """Return gate(first half of outputs) * second half, where one kernel does it faster, else
         None."""
-        ...
+        return None
 
     def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
         """Fill the weight with small uniform numbers."""

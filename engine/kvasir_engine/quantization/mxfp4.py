@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import nn
 
-from kvasir_engine.kernels.int4.int4_weights import Int4Weight
-from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
-
-if TYPE_CHECKING:
-    from kvasir_engine.kernels.gemm.skinny import Gate
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, LinearMethod, Stored
 
 GROUP = 32
 """Inputs that share a scale."""
@@ -53,11 +49,9 @@ class PackedTensor:
     """Put what was read of it there."""
 
 
-class Mxfp4Experts:
+class Mxfp4Experts(LinearMethod):
     """`weight` uint8 [experts, groups, outputs, 16] and `weight_scale` uint8 [experts, groups,
     outputs]; inputs stay as they are."""
-
-    quantizes_tokens = False
 
     def create(self, layer: LinearLayer) -> None:
         """LinearMethod.create, of whole groups of inputs; all numbers are zero."""
@@ -94,13 +88,6 @@ class Mxfp4Experts:
 
             yield PackedTensor(suffix, target, store)
 
-    def finish(self, layer: LinearLayer) -> None:
-        """LinearMethod.finish."""
-
-    def prepare(self, layer: LinearLayer, x: Input) -> Input:
-        """LinearMethod.prepare."""
-        return x
-
     def apply(
         self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
     ) -> torch.Tensor:
@@ -112,20 +99,6 @@ class Mxfp4Experts:
     def scales(self, layer: LinearLayer) -> torch.Tensor | None:
         """LinearMethod.scales: of groups, which are the kernel's own."""
         return layer.weight_scale
-
-    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
-        """LinearMethod.int4_weight."""
-        return None
-
-    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
-        """LinearMethod.parts."""
-        return None
-
-    def gated(
-        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
-    ) -> torch.Tensor | None:
-        """LinearMethod.gated."""
-        return None
 
     def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
         """LinearMethod.fill_randomly."""

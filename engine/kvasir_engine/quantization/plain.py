@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from kvasir_engine.kernels.int4.int4_weights import Int4Weight
 from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import linear_weight
-from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, LinearMethod, Stored
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.gemm.skinny import Gate
@@ -30,10 +29,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     return nn.functional.linear(x, weight, bias) if out is None else out
 
 
-class PlainLinear:
+class PlainLinear(LinearMethod):
     """`weight` [outputs, inputs]."""
-
-    quantizes_tokens = False
 
     def create(self, layer: LinearLayer) -> None:
         """LinearMethod.create."""
@@ -43,26 +40,11 @@ class PlainLinear:
         """LinearMethod.stored."""
         return [Stored("weight", layer.weight.data, inputs_dim=1)]
 
-    def finish(self, layer: LinearLayer) -> None:
-        """LinearMethod.finish."""
-
-    def prepare(self, layer: LinearLayer, x: Input) -> Input:
-        """LinearMethod.prepare."""
-        return x
-
     def apply(
         self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
     ) -> torch.Tensor:
         """LinearMethod.apply."""
         return linear(_plain(x), layer.weight if rows is ALL else layer.weight[rows], bias)
-
-    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
-        """LinearMethod.scales."""
-        return None
-
-    def int4_weight(self, layer: LinearLayer) -> Int4Weight | None:
-        """LinearMethod.int4_weight."""
-        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

@@ -10,6 +10,7 @@ from torch import nn
 from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.kernels.int4.int4_weights import UNIT
+from kvasir_engine.layers.clamped_moe import ClampedMoE
 from kvasir_engine.quantization.fp8 import Fp8Linear
 from kvasir_engine.quantization.fp8_block import Fp8BlockLinear
 from kvasir_engine.quantization.int4 import Int4Linear
@@ -67,7 +68,12 @@ def quantize_layers(model: nn.Module, quantization: Quantization) -> None:
                 f"config field 'quantization_config': {plain} stays plain while other matrices of"
                 f" the merged layer {path} are quantised, which is not supported"
             )
-        layer.use(PLAIN if all(kept_plain.values()) else method)
+        if all(kept_plain.values()):
+            layer.use(PLAIN)
+            continue
+        if isinstance(method, Mxfp4Experts) and not isinstance(layer, ClampedMoE):
+            raise _unsupported(quantization, f"mxfp4 weights outside gpt-oss' experts, in {path}")
+        layer.use(method)
 
 
 def method_for(quantization: Quantization) -> LinearMethod:

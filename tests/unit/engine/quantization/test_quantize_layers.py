@@ -73,7 +73,6 @@ def test_half_of_a_merged_layer_cannot_be_ignored(model: Model) -> None:
 @pytest.mark.parametrize(
     ("quantization", "words"),
     [
-        (replace(FP8, numbers=Numbers.MXFP4, scales=Scales.GROUP, group=32), "mxfp4 weights"),
         (replace(INT4, group=48), "group_size': groups of 48 inputs .* or -1 for one"),
         (replace(FP8, scales=Scales.BLOCK, block=(128, 128)), "inputs per_token"),
         (replace(FP8, scales=Scales.GROUP), "scales of a group"),
@@ -83,6 +82,14 @@ def test_half_of_a_merged_layer_cannot_be_ignored(model: Model) -> None:
 def test_formats_without_a_method_are_refused(quantization: Quantization, words: str) -> None:
     with pytest.raises(UnsupportedQuantizationError, match=words):
         method_for(quantization)
+
+
+def test_mxfp4_is_for_the_experts_of_gpt_oss_alone(model: Model) -> None:
+    packed = replace(FP8, numbers=Numbers.MXFP4, scales=Scales.GROUP, group=32, ignored=())
+    with pytest.raises(
+        UnsupportedQuantizationError, match=r"outside gpt-oss' experts, in \S+, which is"
+    ):
+        quantize_layers(model, packed)
 
 
 def test_blocks_have_a_method_by_the_name_of_their_scales() -> None:
