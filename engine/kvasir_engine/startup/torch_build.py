@@ -71,8 +71,9 @@ def build_torch_runner(
             f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
         )
     timer = timer or StartupTimer()
-    device = _of_this_rank(pick_device(settings.device))
+    device = pick_device(settings.device)
     _require_kernels(device, settings)
+    device = _of_this_rank(device)
     if precompiler and kernels_run_on(device):
         precompiler.compile_for(device)
     memory = _memory_of(device, settings)

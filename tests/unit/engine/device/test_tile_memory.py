@@ -16,13 +16,16 @@ from kvasir_engine.attention.triton.shared_prefix import SharedTuning, _shared_p
 
 capability, dim, size, most = {numbers}
 tuning = SharedTuning().fitted(dim, size, most)
-number = {{2: "bf16", 4: "fp32"}}[size]
+number = {{1: "bf16", 2: "bf16", 4: "fp32"}}[size]
+stored = "i16" if size == 1 else number
 constants = dict(
     TILE=32, ENTRIES=tuning.rows // 4, HEADS=32, KV_HEADS=8, GROUP=4, ROWS=tuning.rows, DIM=dim,
     PADDED_DIM=dim, BLOCK=16, KEYS=tuning.keys, CAP=0.0, PRECISION="ieee", PDL=False,
+    FP8=size == 1, ASM=True,
 )
 types = dict(
-    q_ptr="*" + number, cache_ptr="*" + number, out_ptr="*fp32", lse_ptr="*fp32", scale="fp32",
+    q_ptr="*" + number, cache_ptr="*" + stored, out_ptr="*fp32", lse_ptr="*fp32", scale="fp32",
+    value_scale="fp32",
     q_stride="i32", table_stride="i32", total_parts="i32", value_offset="i64",
 )
 warps = tuning.warps if tuning.rows > 64 else 4
@@ -35,7 +38,7 @@ print(made.metadata.shared)
 
 @pytest.mark.parametrize(
     ("capability", "dim", "itemsize"),
-    [(86, 64, 4), (80, 256, 2), (90, 128, 2)],
+    [(86, 64, 4), (80, 256, 2), (90, 128, 2), (90, 128, 1)],
 )
 def test_common_prefixes_fit_a_multiprocessor(
     capability: int,
