@@ -32,8 +32,9 @@ def make_backends(
 ) -> list[AttentionBackend]:
     """Return each layer's backend, the same one for layers with equal specs; `fp8` where the
     caches are of float8."""
-    if not all(isinstance(spec, KVCacheSpec) for spec in specs):
-        raise TypeError(f"no attention backend reads pages of one of {[*dict.fromkeys(specs)]!r}.")
+    for spec in specs:
+        if not isinstance(spec, KVCacheSpec):
+            raise TypeError(f"no attention backend reads pages of {spec!r}.")
     if not kernels_run_on(device):
         made: dict[CacheSpec, AttentionBackend] = {spec: TorchAttention(device) for spec in specs}
         return [made[spec] for spec in specs]

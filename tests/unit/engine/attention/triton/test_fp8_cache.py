@@ -37,7 +37,8 @@ def channels(triton_interpreter):
 
 def test_every_number_is_what_it_was(channels) -> None:
     padded = [*NUMBERS, *[0] * (256 - len(NUMBERS))]
-    cache = torch.tensor(padded, dtype=torch.uint8).view(FP8)
-    even, odd = channels(torch.stack([cache, cache.flip(0)], 1).flatten())
-    assert torch.equal(even.float(), cache.float())
-    assert torch.equal(odd.float(), cache.float().flip(0))
+    bits = torch.tensor(padded, dtype=torch.uint8)
+    even, odd = channels(torch.stack([bits, bits.flip(0)], 1).flatten().view(FP8))
+    numbers = bits.view(FP8).float()
+    assert torch.equal(even.float(), numbers)
+    assert torch.equal(odd.float(), numbers.flip(0))
