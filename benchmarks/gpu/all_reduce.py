@@ -149,8 +149,10 @@ def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
 
     from kvasir_engine.device.collectives import tensor_parallel
     from kvasir_engine.parallel.rendezvous import meet
+    from kvasir_engine.settings import make_settings
 
-    meet(rank, ranks, store=Path(store), device=torch.device("cuda"), step_bytes=32 << 20)
+    settings = make_settings("none", tensor_parallel_size=ranks)
+    meet(rank, settings, store=Path(store), device=torch.device("cuda"), step_bytes=32 << 20)
     communicator: Any = tensor_parallel().communicator
     made: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     made |= {"ranks": ranks, "communicator": communicator.name, "us": {}}
