@@ -29,14 +29,16 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks", "tests")]
 
 from common import commit  # noqa: E402
+from quantized import reference, stepped  # noqa: E402
+from quantized_int4 import off  # noqa: E402
 from support.engines import random_models  # noqa: E402
 from support.engines.mxfp4_reference import save_mxfp4_models  # noqa: E402
 
+from kvasir.models.config_overrides import ConfigOverrides  # noqa: E402
 from kvasir_engine.kernels.grouped_gemm import GemmTuning  # noqa: E402
 from kvasir_engine.layers.clamped_moe import ClampedGate, ClampedMoE  # noqa: E402
 from kvasir_engine.layers.fused import fused_ops  # noqa: E402
 from kvasir_engine.layers.moe import ExpertNames, MoEConfig  # noqa: E402
-from kvasir_engine.loader.load_model import load_model  # noqa: E402
 from kvasir_engine.quantization.mxfp4 import Mxfp4Experts, dequantized  # noqa: E402
 
 DEVICE = torch.device("cuda")
@@ -49,11 +51,6 @@ NEAR = 1.5
 decides between two experts, either may be right."""
 LAYERS = 6
 """Layers in turn where time is taken: together more than a GPU's second-level cache."""
-
-
-def off(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Return the relative error of the whole."""
-    return float((got.double() - want.double()).norm() / want.double().norm())
 
 
 def make_layer(*, packed: bool) -> ClampedMoE:
@@ -148,8 +145,6 @@ def _time(work: Any) -> float:
 
 def model_errors(directory: Path) -> dict[str, dict[str, float]]:
     """Errors of the small model's logits, in MXFP4 and plain, by kernels and by torch."""
-    from transformers import AutoModelForCausalLM
-
     kind, fields = random_models.MODELS["gpt_oss"]
     # Some versions of transformers clamp at 7, whatever the config says.
     larger = {**fields, "hidden_size": 256, "intermediate_size": 384, "swiglu_limit": 7.0}
@@ -158,29 +153,14 @@ def model_errors(directory: Path) -> dict[str, dict[str, float]]:
         random_models.save_hf_model("gpt_oss", directory / "source")
     save_mxfp4_models(directory / "source", directory / "mxfp4", directory / "plain")
     tokens = [7 * i % 160 for i in range(100)]
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        directory / "plain", attn_implementation="eager", dtype=torch.float32
-    )
-    model.set_experts_implementation("eager")
-    with torch.inference_mode():
-        want = model(torch.tensor([tokens])).logits[0]
+    want = reference(directory / "plain", tokens, float8=False)
     return {
         name: {
-            by: off(stepped(directory / name, device, tokens), want)
+            by: off(stepped(directory / name, device, tokens, ConfigOverrides()), want)
             for by, device in (("kernels", "cuda"), ("torch", "cpu"))
         }
         for name in ("mxfp4", "plain")
     }
-
-
-def stepped(directory: Path, device: str, tokens: list[int]) -> torch.Tensor:
-    """Logits of the engine's model: of a prompt, then of tokens that come one by one."""
-    model = load_model(directory, dtype="bfloat16", device=device).model
-    with torch.inference_mode():
-        paged = random_models.PagedModel(model)
-        found = [paged.step({"a": tokens[:80]})["a"]]
-        found += [paged.step({"a": [token]})["a"] for token in tokens[80:]]
-    return torch.cat(found).float().cpu()
 
 
 def main() -> None:

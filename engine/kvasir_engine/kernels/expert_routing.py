@@ -112,6 +112,15 @@ def _cut_blocks(
     tl.store(end_ptr + block, tl.sum(tl.where(mine, end[None, :], 0), 1), mask=own)
 
 
+@triton.jit
+def assignments_of(block, order_ptr, first_ptr, end_ptr, ROWS: tl.constexpr):
+    """Return a block's places in the sorted order [ROWS], which of them it has, and what
+    assignments stand there."""
+    at = tl.load(first_ptr + block) + tl.arange(0, ROWS)
+    own = at < tl.load(end_ptr + block)
+    return at, own, tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+
+
 def make_expert_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> ExpertBlocks:
     """Blocks of at most `rows` assignments of `chosen` [tokens, k] expert ids, int32."""
     count = chosen.numel()

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
-from kvasir_engine.kernels.expert_routing import ExpertBlocks
+from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
 from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
 
 
@@ -113,9 +113,7 @@ def _grouped_gemm(
     expert = tl.load(experts_ptr + block)
     if expert >= num_experts:
         return
-    at = tl.load(first_ptr + block) + tl.arange(0, BM)
-    own = at < tl.load(end_ptr + block)
-    assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+    at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = n < n_size
     a_row, out_row = at.to(tl.int64), assignment

@@ -75,12 +75,10 @@ class MoE(nn.Module):
         self.whole = ranks.expert_parallel
         """Experts of this rank are whole."""
         if self.whole:
-            experts = divide(experts, "num_experts")
-            self.local = config.intermediate_size
+            experts, self.local = divide(experts, "num_experts"), config.intermediate_size
+            self.own_experts = range(ranks.rank * experts, (ranks.rank + 1) * experts)
         else:
             self.local = divide(config.intermediate_size, "moe_intermediate_size")
-        self.own_experts = range(ranks.rank * experts, (ranks.rank + 1) * experts)
-        if not self.whole:
             self.own_experts = range(experts)
         self.gate_up = ExpertLinear(experts, hidden, 2 * self.local)
         self.down = ExpertLinear(experts, self.local, hidden)

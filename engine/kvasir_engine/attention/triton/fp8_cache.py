@@ -20,23 +20,29 @@ def as_pairs(cache: torch.Tensor) -> torch.Tensor:
     return cache.view(torch.int16)
 
 
+@triton.constexpr_function
+def _channel_asm(odd: bool) -> str:
+    """PTX that makes of two pairs $1 their even or odd channels, two numbers of float16."""
+    return f"""{{
+        .reg .b32 sorted; .reg .b16 even, odd;
+        prmt.b32 sorted, $1, $1, 0x3120;
+        mov.b32 {{even, odd}}, sorted;
+        cvt.rn.f16x2.e4m3x2 $0, {"odd" if odd else "even"};
+    }}"""
+
+
+@triton.jit
+def _converted(pairs, ODD: tl.constexpr):
+    return tl.inline_asm_elementwise(
+        _channel_asm(ODD), "=r,r", [pairs], dtype=tl.float16, is_pure=True, pack=2
+    )
+
+
 @triton.jit
 def even_channels(pairs, ASM: tl.constexpr):
     """Return the even channels of int16 pairs in float16. `ASM`: compiled for a GPU."""
     if ASM:
-        return tl.inline_asm_elementwise(
-            """{
-            .reg .b32 sorted; .reg .b16 even, odd;
-            prmt.b32 sorted, $1, $1, 0x3120;
-            mov.b32 {even, odd}, sorted;
-            cvt.rn.f16x2.e4m3x2 $0, even;
-            }""",
-            "=r,r",
-            [pairs],
-            dtype=tl.float16,
-            is_pure=True,
-            pack=2,
-        )
+        return _converted(pairs, False)
     return _widened(((pairs & 0x80) << 8) | ((pairs & 0x7F) << 7))
 
 
@@ -44,19 +50,7 @@ def even_channels(pairs, ASM: tl.constexpr):
 def odd_channels(pairs, ASM: tl.constexpr):
     """Return the odd channels of int16 pairs in float16. `ASM`: compiled for a GPU."""
     if ASM:
-        return tl.inline_asm_elementwise(
-            """{
-            .reg .b32 sorted; .reg .b16 even, odd;
-            prmt.b32 sorted, $1, $1, 0x3120;
-            mov.b32 {even, odd}, sorted;
-            cvt.rn.f16x2.e4m3x2 $0, odd;
-            }""",
-            "=r,r",
-            [pairs],
-            dtype=tl.float16,
-            is_pure=True,
-            pack=2,
-        )
+        return _converted(pairs, True)
     return _widened((pairs & -32768) | ((pairs & 0x7F00) >> 1))
 
 

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
-from kvasir_engine.kernels.expert_routing import ExpertBlocks
+from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
 from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, mxfp4_tile
 from kvasir_engine.kernels.grouped_gemm import MIN_INPUTS, GemmTuning
 
@@ -160,9 +160,7 @@ def _clamped_experts(
     expert = tl.load(experts_ptr + block).to(tl.int64)
     if expert >= num_experts:
         return
-    at = tl.load(first_ptr + block) + tl.arange(0, BM)
-    own = at < tl.load(end_ptr + block)
-    assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+    at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = n < n_size
     # Of a token's choices all first ones come before all second ones.

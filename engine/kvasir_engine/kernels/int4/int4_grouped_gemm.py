@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.kernels.expert_routing import ExpertBlocks
+from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
 from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight
@@ -52,9 +52,7 @@ def _int4_grouped_gemm(
     expert = tl.load(experts_ptr + block)
     if expert >= num_experts:
         return
-    at = tl.load(first_ptr + block) + tl.arange(0, BM)
-    own = at < tl.load(end_ptr + block)
-    assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+    at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
     outputs = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = outputs < n_size
     a_row, out_row = at.to(tl.int64), assignment
