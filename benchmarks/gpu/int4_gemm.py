@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +36,10 @@ from kvasir_engine.kernels.silu_mul import silu_mul
 GROUP = 128
 CALLS = 40
 BEST = 3
-TILES = ((16, 1), (32, 1), (32, 2), (64, 2), (64, 4), (128, 4), (128, 8))
+TILES = ((16, 1), (32, 1), (32, 2), (64, 1), (64, 2), (64, 4), (128, 4), (128, 8), (256, 8))
 """Outputs and warps."""
-STAGES = (2, 3, 4, 5)
-PARTS = (1, 2, 3, 4, 6, 8)
+STAGES = (2, 3, 4)
+PARTS = (1, 2, 4, 8)
 
 
 def random_weight(outputs: int, inputs: int) -> Int4Weight:
@@ -73,13 +76,39 @@ def by_matrix(x: torch.Tensor, form: Form, weight: Int4Weight) -> torch.Tensor:
     return silu_mul(out) if form == "gated" else out
 
 
+def compile_one(tokens: int, form: Form, tuning: SkinnyTuning) -> None:
+    """Compile the kernel into Triton's cache on disk."""
+    x = torch.randn(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
+    try:
+        by_kernel(x, form, tuning, random_weight(512, 4096))
+        torch.cuda.synchronize()
+    except Exception as error:  # too much shared memory
+        print(tokens, tuning, repr(error)[:100], flush=True)
+
+
+def compile_all(sizes: Sequence[int]) -> None:
+    """All kernels, in parallel."""
+    forms: tuple[Form, ...] = ("gated", "parts")
+    wanted = {
+        (tokens, form, replace(tuning, parts=min(tuning.parts, 2)))
+        for tokens in sizes
+        for form in forms
+        for tuning in tunings(form, 4096)
+        if tokens <= int4_linear.MAX_FEW_TOKENS
+    }
+    workers = max(1, (os.cpu_count() or 2) - 2)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in [pool.submit(compile_one, *each) for each in sorted(wanted, key=str)]:
+            done.result()
+
+
 def own_tuning(tokens: int, outputs: int, inputs: int, form: Form) -> SkinnyTuning:
     """Return the tuning that the engine takes."""
-    tuning = int4_linear.tuning_for(tokens)
+    tuning = int4_linear.tuning_for(tokens, gated=form == "gated")
     if form != "parts":
         return tuning
-    programs = int4_linear.PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
-    parts = int4_linear.parts_for(outputs, inputs, tokens, programs)
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    parts = int4_linear.parts_for(outputs, inputs, tokens, multiprocessors)
     return replace(tuning, parts=parts)
 
 
@@ -118,7 +147,9 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     wanted = {shape for model in options.model for shape in shapes(model) if shape[2] != "plain"}
-    for shape, tokens in product(sorted(wanted), map(int, options.tokens.split(","))):
+    sizes = [int(each) for each in options.tokens.split(",")]
+    compile_all(sizes)
+    for shape, tokens in product(sorted(wanted), sizes):
         rows.append(timed(shape, tokens))
         print(json.dumps(rows[-1]), flush=True)
         if options.out:

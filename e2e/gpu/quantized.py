@@ -129,7 +129,7 @@ def experts() -> Iterator[tuple[str, float]]:
     for tokens in (1, 30, 500):
         rows = quantize_rows(torch.randn(tokens, inputs, device=DEVICE).bfloat16())
         chosen = torch.stack([torch.randperm(count, device=DEVICE)[:top_k] for _ in range(tokens)])
-        tuning = moe_tuning_for(chosen.numel(), count)
+        tuning = moe_tuning_for(chosen.numel(), count, FP8.itemsize)
         blocks = make_expert_blocks(chosen.int(), count, tuning.rows)
         got = grouped_gemm(
             rows,

@@ -72,7 +72,7 @@ def experts_in_4_bits() -> Iterator[tuple[str, float]]:
             x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
             drawn = [torch.randperm(count, device=DEVICE)[:top_k] for _ in range(tokens)]
             chosen = torch.stack(drawn)
-            tuning = moe_tuning_for(chosen.numel(), count)
+            tuning = moe_tuning_for(chosen.numel(), count, x.element_size())
             blocks = make_expert_blocks(chosen.int(), count, tuning.rows)
             got = int4_grouped_gemm(x, weight, blocks, tuning, experts=count, top_k=top_k)
             each = x.double().repeat_interleave(top_k, 0)

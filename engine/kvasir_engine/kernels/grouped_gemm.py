@@ -15,7 +15,9 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
+from kvasir_engine.kernels.gate_tile import gates_by_columns, outputs_of_gates
 from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
+from kvasir_engine.kernels.silu_mul import activated
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +45,27 @@ class GemmTuning:
 
 MIN_INPUTS = 16
 """Fewest inputs of an iteration: those of one instruction of a tensor core."""
-SMALL_TILES = GemmTuning(16, 64, 128, 4, 4)
-MEDIUM_TILES = GemmTuning(64, 64, 64, 4, 4)
-LARGE_TILES = GemmTuning(128, 64, 64, 8, 3)
+TILES = {
+    8: GemmTuning(16, 64, 256, 4, 3),
+    32: GemmTuning(32, 64, 256, 4, 3),
+    128: GemmTuning(64, 128, 128, 4, 3),
+}
+"""By the mean number of assignments per expert up to which they are used, for inputs of one byte;
+as measured on an H100 (benchmarks/gpu/expert_gemm.py)."""
+LARGEST_TILES = GemmTuning(128, 256, 128, 8, 4)
 
 
-def moe_tuning_for(assignments: int, experts: int) -> GemmTuning:
-    """Return the tile shape for this mean number of assignments per expert."""
-    if assignments <= 16 * experts:
-        return SMALL_TILES
-    return MEDIUM_TILES if assignments <= 128 * experts else LARGE_TILES
+def moe_tuning_for(assignments: int, experts: int, itemsize: int) -> GemmTuning:
+    """Return the tile shape for this mean number of assignments per expert; `itemsize`: bytes of an
+    input, of which larger ones come fewer at a time."""
+    fitting = (tiles for mean, tiles in TILES.items() if assignments <= mean * experts)
+    tiles = next(fitting, LARGEST_TILES)
+    return replace(tiles, inputs=tiles.inputs // itemsize)
 
 
 @triton.jit
 def _tile_gemm(
-    a_rows, w_rows, a_scales, w_scales, a_mask, w_mask, k_size,
+    a_rows, w_rows, a_scales, w_scales, a_mask, k_size,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
     STAGES: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -67,14 +75,16 @@ def _tile_gemm(
     acc = tl.zeros([BM, BN], tl.float32)
     for start in tl.range(0, k_size, BK, num_stages=STAGES):
         at = start + k
-        a_given, w_given = a_mask[:, None], w_mask[None, :]
-        if not EVEN:
-            a_given, w_given = a_given & (at < k_size)[None, :], w_given & (at < k_size)[:, None]
+        a_given = a_mask[:, None]
+        if EVEN:
+            w = tl.load(w_rows[None, :] + at[:, None])
+        else:
+            a_given &= (at < k_size)[None, :]
+            w = tl.load(w_rows[None, :] + at[:, None], mask=(at < k_size)[:, None], other=0.0)
         a = tl.load(a_rows[:, None] + at[None, :], mask=a_given, other=0.0)
-        w = tl.load(w_rows[None, :] + at[:, None], mask=w_given, other=0.0)
         if GROUP > 0:
             of_a = tl.load(a_scales + start // GROUP, mask=a_mask, other=0.0)
-            of_w = tl.load(w_scales + start // GROUP, mask=w_mask, other=0.0)
+            of_w = tl.load(w_scales + start // GROUP)
             acc += tl.dot(a, w) * of_a[:, None] * of_w[None, :]
         else:
             acc = tl.dot(a, w, acc, input_precision="ieee")
@@ -114,44 +124,41 @@ def _grouped_gemm(
     if expert >= num_experts:
         return
     at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = n < n_size
+    matrices: tl.constexpr = 2 if GATED else 1
+    # Outputs behind the last are the last, and not stored.
+    if GATED:
+        outputs = tl.program_id(1) * (BN // 2) + tl.arange(0, BN // 2)
+        n = outputs_of_gates(tl.program_id(1), n_size, BN)
+    else:
+        outputs = tl.program_id(1) * BN + tl.arange(0, BN)
+        n = tl.minimum(outputs, n_size - 1)
+    n += expert.to(tl.int64) * n_size * matrices
     a_row, out_row = at.to(tl.int64), assignment
     if FIRST:
         a_row, out_row = assignment // TOP_K, at.to(tl.int64)
-    matrices: tl.constexpr = 2 if GATED else 1
-    w_rows = w_ptr + (expert.to(tl.int64) * n_size * matrices + n) * k_size
-    a_rows = x_ptr + a_row * k_size
-    a_scales, w_scales, up_scales = x_scale_ptr, w_scale_ptr, w_scale_ptr
+    a_scales, w_scales = x_scale_ptr, w_scale_ptr
     if GROUP > 0:
         groups = tl.cdiv(k_size, GROUP)
-        first = expert.to(tl.int64) * n_size * matrices + n
         a_scales = x_scale_ptr + a_row * groups
-        w_scales = w_scale_ptr + first // GROUP * groups
-        up_scales = w_scale_ptr + (first + n_size) // GROUP * groups
+        w_scales = w_scale_ptr + n // GROUP * groups
     acc = _tile_gemm(
-        a_rows, w_rows, a_scales, w_scales, own, inside, k_size, BM, BN, BK, EVEN, STAGES, GROUP
-    )
+        x_ptr + a_row * k_size, w_ptr + n * k_size, a_scales, w_scales, own, k_size,
+        BM, BN, BK, EVEN, STAGES, GROUP,
+    )  # fmt: skip
     if SCALED:
-        w_scales = w_scale_ptr + expert.to(tl.int64) * n_size * matrices + n
         x_scale = tl.load(x_scale_ptr + a_row, mask=own, other=0.0)[:, None]
-        acc *= x_scale * tl.load(w_scales, mask=inside, other=0.0)[None, :]
+        acc *= x_scale * tl.load(w_scale_ptr + n)[None, :]
+    if GATED:
+        acc, up = gates_by_columns(acc)
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
-        up = _tile_gemm(
-            a_rows, w_rows + n_size.to(tl.int64) * k_size, a_scales, up_scales, own, inside, k_size,
-            BM, BN, BK, EVEN, STAGES, GROUP,
-        )  # fmt: skip
-        if SCALED:
-            up *= x_scale * tl.load(w_scales + n_size, mask=inside, other=0.0)[None, :]
-        gate = out.to(tl.float32)
-        gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
+        gate = activated(out.to(tl.float32), False).to(out.dtype)
         out = gate * up.to(out.dtype)
     if not FIRST:
         weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
         out = (acc * weight[:, None]).to(out.dtype)
-    where = out_ptr + out_row[:, None] * n_size + n[None, :]
-    tl.store(where, out, mask=own[:, None] & inside[None, :])
+    where = out_ptr + out_row[:, None] * n_size + outputs[None, :]
+    tl.store(where, out, mask=own[:, None] & (outputs < n_size)[None, :])
 
 
 def grouped_gemm(
@@ -174,11 +181,15 @@ def grouped_gemm(
     k]: x in sorted order to the assignments' own, each times its weight.
     """
     x, x_scales = x if isinstance(x, QuantizedRows) else (x, x)
+    grouped = scales is not None and x_scales.dim() == 2
+    if grouped:
+        tuning = replace(tuning, inputs=min(tuning.inputs, GROUP))
     tuning = tuning.fitted(x.element_size(), tile_bytes(x.device))
     experts, outputs, k_size = matrices.shape
     n_size = outputs // 2 if gated else outputs
     out = torch.empty((len(blocks.order), n_size), dtype=dtype or x.dtype, device=x.device)
-    _grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
+    tiles = triton.cdiv(n_size, tuning.outputs // (2 if gated else 1))
+    _grouped_gemm[(len(blocks.experts), tiles)](
         x,
         matrices,
         x_scales,
@@ -195,8 +206,8 @@ def grouped_gemm(
         TOP_K=top_k,
         FIRST=weights is None,
         GATED=gated,
-        SCALED=scales is not None and x_scales.dim() == 1,
-        GROUP=GROUP if scales is not None and x_scales.dim() == 2 else 0,
+        SCALED=scales is not None and not grouped,
+        GROUP=GROUP if grouped else 0,
         BM=tuning.rows,
         BN=tuning.outputs,
         BK=tuning.inputs,

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
+from kvasir_engine.device.float8 import FP8
 from kvasir_engine.layers.activation import activation, gated
-from kvasir_engine.layers.block_output import Output
+from kvasir_engine.layers.block_output import Output, over_ranks
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import ParallelLinear
 from kvasir_engine.layers.stored_shard import shard_of, whole_shape
@@ -54,6 +55,12 @@ class ExpertLinear(ParallelLinear):
     def matrices(self) -> torch.Tensor:
         """Return the weight by expert: [experts, outputs, inputs]."""
         return self.weight.view(self.shape)
+
+    @property
+    def input_bytes(self) -> int:
+        """Return the bytes of a number that the grouped kernel multiplies."""
+        float8 = self.method.scales(self) is not None
+        return FP8.itemsize if float8 else self.dtype.itemsize
 
     def rows_of(self, expert: int) -> slice:
         """Return the rows of one expert's matrix."""
@@ -100,14 +107,15 @@ class MoE(nn.Module):
         """Map [tokens, hidden_size] to the same shape."""
         fused = fused_ops(x.device)
         if fused is not None:
-            return all_reduce(self._by_kernels(x, fused))
+            return over_ranks(self._by_kernels(x, fused))
         return all_reduce(self._by_torch(x))
 
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
         moe, top_k, experts = fused.moe, self.config.experts_per_token, len(self.own_experts)
         scores = self.scores(x)
         weights, chosen = fused.moe_blocks.route(scores, top_k, normalise=self.config.normalise)
-        tuning = moe.moe_tuning_for(chosen.numel(), self.config.num_experts)
+        itemsize = self.gate_up.input_bytes
+        tuning = moe.moe_tuning_for(chosen.numel(), self.config.num_experts, itemsize)
         if self.whole:
             chosen = self._own(chosen)
         blocks = fused.moe_blocks.make_expert_blocks(chosen, experts, tuning.rows)

@@ -20,9 +20,9 @@ from kvasir_engine.kernels.experts.mxfp4_tile import FAST_SHARE, mxfp4_tile
 from kvasir_engine.kernels.grouped_gemm import MIN_INPUTS, GemmTuning
 
 TILES = {
-    1: GemmTuning(16, 64, 128, 4, 4),
+    1: GemmTuning(16, 64, 256, 4, 3),
     8: GemmTuning(16, 128, 128, 4, 3),
-    24: GemmTuning(32, 64, 128, 4, 4),
+    32: GemmTuning(32, 128, 128, 4, 3),
     64: GemmTuning(64, 64, 128, 4, 3),
 }
 """By the mean number of assignments per expert up to which they are used. With few there are few

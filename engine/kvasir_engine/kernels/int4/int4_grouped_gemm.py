@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
+from kvasir_engine.kernels.gate_tile import gates_by_rows, outputs_of_gates
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
 from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight
@@ -16,6 +17,8 @@ from kvasir_engine.kernels.silu_mul import activated
 _UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
 OUTPUTS_OF_WARP = 16
 """So that each weight is decoded once for a block of tokens."""
+FEW_ROWS, FEW_WARPS, WARPS = 16, 4, 8
+"""As measured on an H100 (benchmarks/gpu/expert_gemm.py)."""
 _STAGES = 3
 
 
@@ -53,22 +56,28 @@ def _int4_grouped_gemm(
     if expert >= num_experts:
         return
     at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
-    outputs = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = outputs < n_size
+    matrices: tl.constexpr = 2 if GATED else 1
+    # Outputs behind the last are the last, and not stored.
+    if GATED:
+        outputs = tl.program_id(1) * (BN // 2) + tl.arange(0, BN // 2)
+        n = outputs_of_gates(tl.program_id(1), n_size, BN)
+    else:
+        outputs = tl.program_id(1) * BN + tl.arange(0, BN)
+        n = tl.minimum(outputs, n_size - 1)
     a_row, out_row = at.to(tl.int64), assignment
     if FIRST:
         a_row, out_row = assignment // TOP_K, at.to(tl.int64)
     given = own[None, :]
     x_ptrs = x_ptr + tl.where(own, a_row, 0)[None, :] * k_size + tl.arange(0, _WORDS)[:, None]
-    matrices: tl.constexpr = 2 if GATED else 1
-    # Outputs behind the last are the last, and not stored.
-    n = expert.to(tl.int64) * n_size * matrices + tl.minimum(outputs, n_size - 1)
+    n += expert.to(tl.int64) * n_size * matrices
     columns = n_size.to(tl.int64) * num_experts * matrices
     # Weights are the rows, which tensor cores take from registers.
-    acc, up = int4_products(
-        w_ptr, n, n_size, x_ptrs, given, k_size, 0, tl.cdiv(k_size, _UNIT), scale_ptr, zero_ptr,
-        columns, units_of_group, BN, BM, STAGES, GATED, GROUPS, ASYMMETRIC, EVEN, PTX,
+    acc = int4_products(
+        w_ptr, n, x_ptrs, given, k_size, 0, tl.cdiv(k_size, _UNIT), scale_ptr, zero_ptr, columns,
+        units_of_group, BN, BM, STAGES, GROUPS, ASYMMETRIC, EVEN, PTX,
     )  # fmt: skip
+    if GATED:
+        acc, up = gates_by_rows(acc)
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
         gate = activated(out.to(tl.float32), False).to(out.dtype)
@@ -77,7 +86,7 @@ def _int4_grouped_gemm(
         weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
         out = (acc * weight[None, :]).to(out.dtype)
     where = out_ptr + out_row[None, :] * n_size + outputs[:, None]
-    tl.store(where, out, mask=given & inside[:, None])
+    tl.store(where, out, mask=given & (outputs < n_size)[:, None])
 
 
 def int4_grouped_gemm(
@@ -91,13 +100,15 @@ def int4_grouped_gemm(
     weights: torch.Tensor | None = None,
     gated: bool = False,
 ) -> torch.Tensor:
-    """`grouped_gemm` with the experts' matrices one after another in 4 bits, by the rows and warps
-    of `tuning`."""
-    outputs, each = len(weight.words) // experts, OUTPUTS_OF_WARP * tuning.warps
+    """`grouped_gemm` with the experts' matrices one after another in 4 bits, by the rows of
+    `tuning`."""
+    warps = FEW_WARPS if tuning.rows <= FEW_ROWS else WARPS
+    outputs, each = len(weight.words) // experts, OUTPUTS_OF_WARP * warps
     n_size, k_size = outputs // 2 if gated else outputs, x.shape[1]
     out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
-    stages = fitted_stages(_STAGES, each * (2 if gated else 1), x, tuning.rows)
-    _int4_grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, each))](
+    stages = fitted_stages(_STAGES, each, x, tuning.rows)
+    tiles = triton.cdiv(n_size, each // 2 if gated else each)
+    _int4_grouped_gemm[(len(blocks.experts), tiles)](
         x,
         weight.words,
         weight.scales,
@@ -122,7 +133,7 @@ def int4_grouped_gemm(
         EVEN=k_size % UNIT == 0,
         STAGES=stages,
         PTX=x.device.type == "cuda",
-        num_warps=tuning.warps,
+        num_warps=warps,
         num_stages=stages,
         **launch_options(x.device),
     )

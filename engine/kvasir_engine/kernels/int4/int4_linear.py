@@ -18,11 +18,14 @@ from kvasir_engine.kernels.int4.int4_weights import UNIT, Int4Weight, units_of
 
 MAX_FEW_TOKENS = MAX_SKINNY_TOKENS
 """More are multiplied by the dequantised matrix."""
-FEW_TOKENS = SkinnyTuning(32, UNIT, 1, 3)
-MORE_TOKENS = SkinnyTuning(128, UNIT, 4, 3)
-"""As measured on an H100 (benchmarks/gpu/int4_gemm.py, Llama-3.1-8B's layers)."""
+FEW_TOKENS = SkinnyTuning(64, UNIT, 2, 3)
+MORE_TOKENS = SkinnyTuning(128, UNIT, 4, 4)
+MORE_TOKENS_GATED = SkinnyTuning(256, UNIT, 8, 3)
+"""As measured on an H100 (benchmarks/gpu/int4_gemm.py, Llama-3.1-8B's layers). With four warps the
+tensor cores of compute capability 9.0 take weights from registers and tokens from shared memory."""
 MAX_FEWEST = 16
-PROGRAMS = 8
+PROGRAMS = 4.0
+PROGRAMS_OF_MORE_TOKENS = 1.5
 """Programs of a multiprocessor from which on sharing outputs gains nothing."""
 MIN_PART_UNITS = 4
 """Fewest units of a program that shares its outputs with others."""
@@ -44,7 +47,8 @@ def int4_gated(
     """gate(first half of outputs) * second half for up to MAX_FEW_TOKENS tokens, else None."""
     if not 0 < len(x) <= MAX_FEW_TOKENS:
         return None
-    return skinny_int4(_by_rows(x), weight, bias, tuning_for(len(x)), gate=gate)
+    tuning = tuning_for(len(x), gated=True)
+    return skinny_int4(_by_rows(x), weight, bias, tuning, gate=gate)
 
 
 def int4_parts(
@@ -54,27 +58,27 @@ def int4_parts(
     layers whose outputs alone do not occupy the GPU; else None."""
     if not 0 < len(x) <= MAX_FEW_TOKENS:
         return None
-    tuning = tuning_for(len(x))
-    programs = PROGRAMS * _multiprocessors(x.device)
-    parts = parts_for(len(weight.words), x.shape[1], len(x), programs)
+    multiprocessors = _multiprocessors(x.device)
+    parts = parts_for(len(weight.words), x.shape[1], len(x), multiprocessors)
     if parts == 1:
         return None
-    shared = replace(tuning, parts=parts)
+    shared = replace(tuning_for(len(x)), parts=parts)
     return skinny_int4_parts_of(_by_rows(x), weight, bias, shared)
 
 
-def tuning_for(tokens: int) -> SkinnyTuning:
-    """Return the skinny kernel's tuning, of one part.
-
-    With four warps the tensor cores of compute capability 9.0 take weights from registers and
-    tokens from shared memory.
-    """
-    return FEW_TOKENS if tokens <= MAX_FEWEST else MORE_TOKENS
+def tuning_for(tokens: int, *, gated: bool = False) -> SkinnyTuning:
+    """Return the skinny kernel's tuning, of one part."""
+    if tokens <= MAX_FEWEST:
+        return FEW_TOKENS
+    return MORE_TOKENS_GATED if gated else MORE_TOKENS
 
 
-def parts_for(outputs: int, inputs: int, tokens: int, programs: int) -> int:
-    """Return how many programs share the inputs of the same outputs, so that there are `programs`,
-    unless the sums in fp32 that are written and read would be more bytes than the weights."""
+def parts_for(outputs: int, inputs: int, tokens: int, multiprocessors: int) -> int:
+    """Return how many programs share the inputs of the same outputs, so that they occupy all
+    multiprocessors, unless the sums in fp32 that are written and read would be more bytes than the
+    weights."""
+    each = PROGRAMS if tokens <= MAX_FEWEST else PROGRAMS_OF_MORE_TOKENS
+    programs = int(each * multiprocessors)
     wanted = programs // -(-outputs // tuning_for(tokens).outputs)
     light = inputs // (16 * tokens)
     most = max(1, min(wanted, light, units_of(inputs) // MIN_PART_UNITS, MAX_PARTS))

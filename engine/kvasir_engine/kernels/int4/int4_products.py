@@ -45,13 +45,11 @@ def _unit_products(
 
 @triton.jit
 def int4_products(
-    w_ptr, n, behind, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns,
-    units_of_group,
-    N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, BOTH: tl.constexpr,
-    GROUPS: tl.constexpr, ASYMMETRIC: tl.constexpr, EVEN: tl.constexpr, PTX: tl.constexpr,
+    w_ptr, n, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns, units_of_group,
+    N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, GROUPS: tl.constexpr,
+    ASYMMETRIC: tl.constexpr, EVEN: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """[N, ROWS] fp32 products of outputs n [N] and rows over units first .. end, and, if `BOTH`, of
-    the outputs that stand `behind` those; else zeros.
+    """[N, ROWS] fp32 products of outputs n [N] and rows over units first .. end.
 
     x_ptrs [WORDS, ROWS]: the rows' first inputs, of those that are `given`. A group has `columns`
     scales; a unit has `GROUPS` groups, or a group units.
@@ -59,17 +57,11 @@ def int4_products(
     word = tl.arange(0, _WORDS)
     row_words = tl.cdiv(k_size, _UNIT) * _WORDS
     w_ptrs = w_ptr + n.to(tl.int64)[:, None] * row_words + word[None, :]
-    behind_ptrs = w_ptrs + behind.to(tl.int64) * row_words
     acc = tl.zeros([N, ROWS], tl.float32)
-    other = tl.zeros([N, ROWS], tl.float32)
     # A unit's scales are asked for one unit ahead: they are too small for copies that run ahead.
     at = (tl.minimum(first, end - 1) // units_of_group * GROUPS).to(tl.int64) * columns + n
     at = tl.maximum(at, n)
     scale, zero = scales_of(scale_ptr, at), zero_points(zero_ptr, at, ASYMMETRIC)
-    other_scale, other_zero = scale, zero
-    if BOTH:
-        other_scale = scales_of(scale_ptr, at + behind)
-        other_zero = zero_points(zero_ptr, at + behind, ASYMMETRIC)
     for unit in tl.range(first, end, num_stages=STAGES):
         ahead = tl.minimum(unit + 1, end - 1) // units_of_group * GROUPS
         next_at = ahead.to(tl.int64) * columns + n
@@ -81,17 +73,8 @@ def int4_products(
             words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, scale, zero, at, columns, N, ROWS,
             GROUPS, ASYMMETRIC, EVEN, PTX,
         )  # fmt: skip
-        if BOTH:
-            next_other_scale = scales_of(scale_ptr, next_at + behind)
-            next_other_zero = zero_points(zero_ptr, next_at + behind, ASYMMETRIC)
-            words = tl.load(behind_ptrs + unit * _WORDS, eviction_policy="evict_first")
-            other += _unit_products(
-                words, x_ptrs, given, k, k_size, scale_ptr, zero_ptr, other_scale, other_zero,
-                at + behind, columns, N, ROWS, GROUPS, ASYMMETRIC, EVEN, PTX,
-            )  # fmt: skip
-            other_scale, other_zero = next_other_scale, next_other_zero
         scale, zero, at = next_scale, next_zero, next_at
-    return acc, other
+    return acc
 
 
 def fitted_stages(stages: int, outputs: int, x: torch.Tensor, rows: int) -> int:

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
+from kvasir_engine.kernels.gate_tile import gates_by_rows, outputs_of_gates
 from kvasir_engine.kernels.gemm.skinny import Gate, SkinnyTuning
 from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight, units_of
@@ -50,9 +51,16 @@ def _int4_skinny(
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    outputs = tl.program_id(0) // parts * BN + tl.arange(0, BN)
     # Outputs behind the last are the last, and not stored.
-    n = tl.minimum(outputs, n_size - 1)
+    tile = tl.program_id(0) // parts
+    if GATED:
+        columns = n_size * 2
+        outputs = tile * (BN // 2) + tl.arange(0, BN // 2)
+        n = outputs_of_gates(tile, n_size, BN)
+    else:
+        columns = n_size
+        outputs = tile * BN + tl.arange(0, BN)
+        n = tl.minimum(outputs, n_size - 1)
     part = tl.program_id(0) % parts
     units = tl.cdiv(k_size, _UNIT)
     each = tl.cdiv(units, parts)
@@ -63,27 +71,24 @@ def _int4_skinny(
         line = tl.arange(0, PREFETCHED // (2 * _UNIT)) * 32
         ahead = w_ptr + n.to(tl.int64)[:, None] * (units * _WORDS) + first * _WORDS + line[None, :]
         prefetch(ahead, PDL)
-        if GATED:
-            prefetch(ahead + n_size.to(tl.int64) * units * _WORDS, PDL)
     begin(PDL)
-    columns = n_size * 2 if GATED else n_size
     row = tl.arange(0, ROWS)
     given = (row < tokens)[None, :]
     x_ptrs = x_ptr + row[None, :] * x_stride + tl.arange(0, _WORDS)[:, None]
-    acc, up = int4_products(
-        w_ptr, n, n_size, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns,
-        units_of_group, BN, ROWS, STAGES, GATED, GROUPS, ASYMMETRIC, EVEN, PTX,
+    acc = int4_products(
+        w_ptr, n, x_ptrs, given, k_size, first, end, scale_ptr, zero_ptr, columns, units_of_group,
+        BN, ROWS, STAGES, GROUPS, ASYMMETRIC, EVEN, PTX,
     )  # fmt: skip
     if HAS_BIAS and part == 0:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
+    if GATED:
+        acc, up = gates_by_rows(acc)
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
-        if HAS_BIAS:
-            up += tl.load(bias_ptr + n_size + n).to(tl.float32)[:, None]
         # Rounded where separate kernels would round.
         gate = activated(out.to(tl.float32), GELU).to(out.dtype)
         out = gate * up.to(out.dtype)
-    where = (part * tokens + row).to(tl.int64)[None, :] * n_size + n[:, None]
+    where = (part * tokens + row).to(tl.int64)[None, :] * n_size + outputs[:, None]
     tl.store(out_ptr + where, out, mask=given & (outputs < n_size)[:, None])
 
 
@@ -130,9 +135,9 @@ def _launch(
     # Of the last part, which is the shortest.
     shortest = UNIT * (units - (tuning.parts - 1) * -(-units // tuning.parts))
     rows = max(MIN_ROWS, triton.next_power_of_2(tokens))
-    matrices = 1 if gate is None else 2
-    stages = fitted_stages(tuning.stages, matrices * tuning.outputs, x, rows)
-    _int4_skinny[(triton.cdiv(n_size, tuning.outputs) * tuning.parts,)](
+    stages = fitted_stages(tuning.stages, tuning.outputs, x, rows)
+    tiles = triton.cdiv(n_size, tuning.outputs // (1 if gate is None else 2))
+    _int4_skinny[(tiles * tuning.parts,)](
         x,
         words,
         weight.scales,

@@ -50,12 +50,12 @@ def test_layers_of_few_outputs_and_many_inputs_are_computed_in_parts(int4) -> No
         (128, 512, 8, 1),
         (4096, 4096, 16, 8),
         (4096, 4096, 64, 4),
-        (4096, 14336, 64, 8),
+        (4096, 14336, 64, 4),
         (128, 512, 64, 1),
     ],
 )
 def test_parts_occupy_the_gpu(int4, outputs: int, inputs: int, tokens: int, parts: int) -> None:
-    assert int4.parts_for(outputs, inputs, tokens, 8 * 132) == parts
+    assert int4.parts_for(outputs, inputs, tokens, 132) == parts
 
 
 def test_what_is_not_for_the_kernel_of_few_tokens(int4) -> None:

@@ -74,11 +74,13 @@ def test_sums_in_parts(skinny, tokens: int, parts: int) -> None:
 @pytest.mark.parametrize("tokens", [1, 5])
 @pytest.mark.parametrize("gate", ["silu", "gelu_tanh"])
 @pytest.mark.parametrize("how", [Rounding(32), Rounding(128, symmetric=True)])
-def test_gates(skinny, tokens: int, gate, how: Rounding) -> None:
+@pytest.mark.parametrize("tile", [16, 32])
+def test_gates(skinny, tokens: int, gate, how: Rounding, tile: int) -> None:
     weight, matrix = random_int4(48, 256, how, device=DEVICE)
     x, bias = torch.randn(tokens, 256) / 8, torch.randn(48)
 
-    got = skinny.skinny_int4(x.to(DEVICE), weight, bias.to(DEVICE), ONE_PART, gate=gate)
+    tuning = SkinnyTuning(tile, 128, 1, 2, prefetched=512)
+    got = skinny.skinny_int4(x.to(DEVICE), weight, bias.to(DEVICE), tuning, gate=gate)
 
     first, second = linear(x, matrix, bias).chunk(2, dim=-1)
     active = silu(first) if gate == "silu" else gelu(first, approximate="tanh")
