@@ -92,11 +92,12 @@ def _cut_blocks(
     """The expert, beginning and end of BLOCKS blocks."""
     begin(PDL)
     expert = tl.arange(0, PADDED)
-    size = tl.zeros([PADDED], tl.int32)
+    found = tl.zeros([PADDED, CHUNK], tl.int32)
     for start in range(0, count, CHUNK):
         other = start + tl.arange(0, CHUNK)
         theirs = tl.load(ids_ptr + other, mask=other < count, other=1 << 30)
-        size += tl.sum((theirs[None, :] == expert[:, None]).to(tl.int32), 1)
+        found += (theirs[None, :] == expert[:, None]).to(tl.int32)
+    size = tl.sum(found, 1)
     end = tl.cumsum(size, 0)
     blocks_end = tl.cumsum(tl.cdiv(size, ROWS), 0)
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)

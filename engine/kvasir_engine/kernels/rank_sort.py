@@ -19,7 +19,7 @@ def _order(
     mine = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
     own = mine < count
     key = tl.load(keys_ptr + mine, mask=own, other=0)
-    place = tl.zeros([AT_ONCE], tl.int32)
+    before = tl.zeros([AT_ONCE, CHUNK], tl.int32)
     for start in range(0, count, CHUNK):
         other = start + tl.arange(0, CHUNK)
         # What lies behind the last one comes after any of them.
@@ -29,8 +29,8 @@ def _order(
         if DESCENDING:
             first = theirs[None, :] > key[:, None]
         tie = (theirs[None, :] == key[:, None]) & (other[None, :] < mine[:, None])
-        place += tl.sum((first | tie).to(tl.int32), 1)
-    tl.store(order_ptr + place, mine, mask=own)
+        before += (first | tie).to(tl.int32)
+    tl.store(order_ptr + tl.sum(before, 1), mine, mask=own)
 
 
 def rank_sort(keys: torch.Tensor, *, descending: bool = False) -> torch.Tensor:
