@@ -2,10 +2,11 @@
 
     python benchmarks/gpu/all_reduce.py [--ranks 2] [--out F.json]
 
-bf16 rows of 4,096 and 8,192: by NCCL, by torch's symmetric memory in one shot and in two, each with
-the copy into the shared buffer, and by what the engine chooses; the fastest should be the choice.
-Beside them the same kernels without the copy, and the sums of whole numbers, which are exact, over
-many calls in a row: a buffer that is written too soon shows there. At last the engine's own kernel.
+bf16 rows of 4,096 and 8,192: by NCCL, by the engine's one-shot kernel, by torch's symmetric memory
+in one shot and in two, and by what the engine chooses; the fastest should be the choice. Beside
+them torch's kernels without the copy into the shared buffer, and the sums of whole numbers, which
+are exact, over many calls in a row: a buffer that is written too soon shows there. At last an
+all-reduce, an addition and a norm by two kernels and by one.
 Exits 1 when a sum is wrong.
 """
 
@@ -32,8 +33,8 @@ CALLS, REPLAYS = 40, 5
 """All-reduces in a graph, and how often it is timed."""
 SUMS = 400
 """Calls in a row whose sums are compared."""
-MAX_OWN_BYTES = 1 << 20
-"""Largest tensor of the engine's own kernel."""
+MAX_FUSED_BYTES = 1 << 20
+"""Largest tensor that is summed and normed by one kernel."""
 MAX_SECONDS = 55.0
 
 
@@ -88,15 +89,17 @@ def ways(rows: int, hidden: int) -> dict[str, Callable[[], object]]:
         found[name] = partial(communicator.all_reduce_by, algorithm, x)
     buffer = communicator._buffer[: x.numel() * 2].view(x.dtype).view(x.shape)
     ops, group = torch.ops.symm_mem, communicator._group
-    found["one_shot_without_copy_us"] = lambda: ops.one_shot_all_reduce_out(buffer, "sum", group, x)
+    found["torch_one_shot_without_copy_us"] = lambda: ops.one_shot_all_reduce_out(
+        buffer, "sum", group, x
+    )
     found["two_shot_without_copy_us"] = lambda: ops.two_shot_all_reduce_out(buffer, "sum", group, x)
     found["two_shot_in_place_us"] = lambda: ops.two_shot_all_reduce_(buffer, "sum", group)
-    found["one_shot_copying_us"] = lambda: ops.one_shot_all_reduce_copy(buffer, x, "sum", group)
+    found["torch_one_shot_us"] = lambda: ops.one_shot_all_reduce_copy(buffer, x, "sum", group)
     return found
 
 
-def measure_own(made: dict[str, Any]) -> None:
-    """Add the figures of the engine's own kernel; apart from the others, which it could stop."""
+def measure_norms(made: dict[str, Any]) -> None:
+    """Add the figures of sums that are added and normed."""
     import torch
 
     from kvasir_engine.device.collectives import tensor_parallel
@@ -105,12 +108,39 @@ def measure_own(made: dict[str, Any]) -> None:
     if not hasattr(communicator, "one_shot"):
         return
     for n in (1, 64):
-        made["wrong_sums"][f"{n} rows, own kernel"] = {"one-shot": wrong(communicator.one_shot, n)}
+        by_norm = wrong(partial(summed_in_norm, communicator.one_shot), n)
+        made["wrong_sums"][f"{n} rows, in a norm"] = {"one-shot": by_norm}
     for shape, found in made["us"].items():
         rows, hidden = map(int, shape.split("x"))
-        if rows * hidden * 2 <= MAX_OWN_BYTES:
+        if rows * hidden * 2 <= MAX_FUSED_BYTES:
             x = torch.zeros(rows, hidden, dtype=torch.bfloat16, device="cuda")
-            found["own_one_shot_us"] = microseconds(partial(communicator.one_shot, x))
+            found |= norm_figures(x, communicator.one_shot)
+
+
+def norm_figures(x: Any, one_shot: Any) -> dict[str, float]:
+    """Return the times of an all-reduce, an addition and a norm: by two kernels, and by one."""
+    import torch
+
+    from kvasir_engine.device.collectives import all_reduce
+    from kvasir_engine.kernels.norms.add_norm import add_norm, add_norm_rows
+    from kvasir_engine.kernels.norms.norm_parameters import NormParameters
+
+    residual = torch.zeros_like(x)
+    norm = NormParameters(torch.ones_like(x[0]), 1e-5)
+    return {
+        "then_norm_us": microseconds(lambda: add_norm(all_reduce(x), residual, norm)),
+        "with_norm_us": microseconds(lambda: add_norm(x, residual, norm, ranks=one_shot)),
+        "with_norm_to_fp8_us": microseconds(
+            lambda: add_norm_rows(x, residual, norm, ranks=one_shot)
+        ),
+    }
+
+
+def summed_in_norm(one_shot: Any, x: Any) -> Any:
+    """Return the sum of x over ranks, as the kernel that norms it computes it."""
+    from kvasir_engine.kernels.norms.add_norm import add_norm
+
+    return add_norm(x, None, None, ranks=one_shot)[1]
 
 
 def wrong_sums(rows: int) -> dict[str, int]:
@@ -174,9 +204,9 @@ def measure(rank: int, ranks: int, store: str, answer: Any) -> None:
                     print(f"{rows}x{hidden}", json.dumps(found), flush=True)
                     answer.put(made)
     if rank == 0:
-        answer.put({**made, "complete": "but for the engine's own kernel"})
+        answer.put({**made, "complete": "but for norms"})
     with torch.inference_mode():
-        measure_own(made)
+        measure_norms(made)
     if rank == 0:
         answer.put({**made, "complete": True})
     # Neither library may be torn down while the other rank still waits for this one.

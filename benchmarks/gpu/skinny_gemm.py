@@ -27,10 +27,10 @@ import torch
 from layer_formats import DEVICE, FORMATS, Run
 from skinny_tunings import AHEAD, MOST_PROGRAMS, OTHERS_AHEAD, ahead, tunings
 
-from kvasir_engine.kernels.add_norm import add_norm
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits
 from kvasir_engine.kernels.gemm.skinny_table import Form, distance
-from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.norms.add_norm import add_norm
+from kvasir_engine.kernels.norms.norm_parameters import NormParameters
 from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
 TOKENS = (1, 8, 16, 32, 64)

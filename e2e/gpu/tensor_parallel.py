@@ -48,11 +48,8 @@ SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 AT_START = {
     "shared": "from kvasir_engine.runner import prefix_groups\n"
     "prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)\n",
-    "own": "from kvasir_engine.device.communicators import symmetric_memory\n"
-    "symmetric_memory.OWN_KERNEL = True\n",
 }
-"""Code that every rank of a kind of case runs at start: to share prefixes at any gain, and to sum
-by the engine's own kernel."""
+"""Code that every rank of a kind of case runs at start: to share prefixes at any gain."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def stages() -> list[list[Case]]:
         one,
         [Case("graphs", "llama3", "bfloat16", FIRST_SECONDS)],
         [Case("killed"), Case("stopped")],
-        [*graphs[:2], Case("own", "llama3", "bfloat16")],
+        graphs[:2],
         [*graphs[2:], Case("shared")],
         eager,
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,9 @@ from kvasir_engine.device.communicators.communicator import Communicator
 from kvasir_engine.device.communicators.gloo import GlooCommunicator
 from kvasir_engine.device.communicators.lone_rank import LoneRank
 from kvasir_engine.device.communicators.nccl import NcclCommunicator
+
+if TYPE_CHECKING:
+    from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,13 @@ def all_reduce(x: torch.Tensor) -> torch.Tensor:
     """Return the sum of `x` over ranks, the same bits on each; may overwrite `x`."""
     communicator = _current.communicator
     return x if communicator is None else communicator.all_reduce(x)
+
+
+def one_shot_sum(num_bytes: int, dtype: torch.dtype) -> OneShotSum | None:
+    """Return what sums a tensor of this size and type over ranks inside a kernel that does more;
+    None with one rank, or where `all_reduce` is faster or the only way."""
+    communicator = _current.communicator
+    return None if communicator is None else communicator.one_shot_sum(num_bytes, dtype)
 
 
 def all_gather(x: torch.Tensor) -> torch.Tensor:

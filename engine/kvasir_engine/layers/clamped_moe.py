@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kvasir_engine.device.collectives import all_reduce, tensor_parallel
-from kvasir_engine.layers.block_output import BlockOutput, Output
+from kvasir_engine.device.collectives import all_reduce, one_shot_sum, tensor_parallel
+from kvasir_engine.layers.block_output import BlockOutput, Output, over_ranks
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.moe import ExpertLinear, MoE, MoEConfig
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, deferred_weights, parameter
@@ -100,9 +100,10 @@ class ClampedMoE(MoE):
         if fused is None:
             return all_reduce(self._by_torch(x))
         shares = self._by_kernels(x, fused)
-        if tensor_parallel().size == 1 and len(x) <= MAX_SUMMED_LATER:
-            return BlockOutput(shares)
-        return all_reduce(shares.sum(0).to(x.dtype))
+        ranks = one_shot_sum(x.numel() * x.itemsize, x.dtype)
+        if len(x) <= MAX_SUMMED_LATER and (ranks is not None or tensor_parallel().size == 1):
+            return BlockOutput(shares, ranks=ranks)
+        return over_ranks(shares.sum(0).to(x.dtype))
 
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
         """Shares of each token's choices, fp32 [experts_per_token, tokens, hidden_size]."""

@@ -75,7 +75,6 @@ def _fused_ops() -> FusedOps:
     # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
-    from kvasir_engine.kernels.add_norm import add_norm, add_norm_rows
     from kvasir_engine.kernels.experts import clamped_experts
     from kvasir_engine.kernels.gemm import block_gemm as fp8_block
     from kvasir_engine.kernels.gemm import fp8_linear as fp8
@@ -84,7 +83,8 @@ def _fused_ops() -> FusedOps:
     from kvasir_engine.kernels.int4 import int4_linear as of_int4
     from kvasir_engine.kernels.int4.int4_dequantize import dequantized
     from kvasir_engine.kernels.int4.int4_grouped_gemm import int4_grouped_gemm
-    from kvasir_engine.kernels.norm_all_heads import norm_all_heads
+    from kvasir_engine.kernels.norms.add_norm import add_norm, add_norm_rows
+    from kvasir_engine.kernels.norms.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.quantize_rows import quantize_groups, quantize_rows
     from kvasir_engine.kernels.rotary_table import rotary_table

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
-from kvasir_engine.layers.block_output import BlockOutput, Output
+from kvasir_engine.device.collectives import divide, one_shot_sum, tensor_parallel
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
+from kvasir_engine.layers.block_output import BlockOutput, Output, over_ranks
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.stored_shard import shard_of, whole_shape
 from kvasir_engine.layers.weights import WeightSlot, parameter, siblings
@@ -176,13 +177,15 @@ class RowParallelLinear(ParallelLinear):
 
     def forward(self, x: Input) -> Output:
         """Map this rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
-        ranks = tensor_parallel()
-        x = self.prepare(x)
-        if ranks.size == 1:
-            parts = self.method.parts(self, x, self.bias)
+        x, here = self.prepare(x), tensor_parallel()
+        bias = self.bias if here.rank == 0 else None
+        tokens = len(x.values if isinstance(x, QuantizedRows) else x)
+        ranks = one_shot_sum(tokens * self.local_outputs * self.dtype.itemsize, self.dtype)
+        if ranks is not None or here.size == 1:
+            parts = self.method.parts(self, x, bias)
             if parts is not None:
-                return BlockOutput(parts)
-        return all_reduce(self.method.apply(self, x, self.bias if ranks.rank == 0 else None))
+                return BlockOutput(parts, ranks=ranks)
+        return over_ranks(self.method.apply(self, x, bias))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return slots of the weight's columns of this rank and of the whole bias."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, tensor_parallel
-from kvasir_engine.kernels.norm_parameters import NormParameters
-from kvasir_engine.layers.block_output import BlockOutput, Output, pieces
+from kvasir_engine.kernels.norms.norm_parameters import NormParameters
+from kvasir_engine.layers.block_output import Output, block_output
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightedModule, WeightShard, WeightSlot, parameter
 from kvasir_engine.quantization.linear_method import Input
@@ -50,19 +51,21 @@ class Norm(WeightedModule):
         """`add`, with the norm quantised by token where `layer`, which it is for, would do it."""
         if not layer.quantizes_tokens:
             return self.add(x, residual)
-        x, post = pieces(x)
-        fused = fused_ops(x.device)
+        given = block_output(x)
+        fused = fused_ops(given.x.device)
         if fused is None:
             raise AssertionError("Without kernels layers quantise their inputs themselves.")
-        return fused.add_norm_rows(x, residual, self.kernel_parameters(), post=post)
+        norm = self.kernel_parameters()
+        return fused.add_norm_rows(given.x, residual, norm, post=given.post, ranks=given.ranks)
 
     def add(self, x: Output, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
-        x, post = pieces(x)
-        fused = fused_ops(x.device)
+        given = block_output(x)
+        fused = fused_ops(given.x.device)
         if fused is not None:
-            return fused.add_norm(x, residual, self.kernel_parameters(), post=post)
-        total = x if residual is None else x + residual
+            norm = self.kernel_parameters()
+            return fused.add_norm(given.x, residual, norm, post=given.post, ranks=given.ranks)
+        total = given.x if residual is None else given.x + residual
         return self._by_torch(total), total
 
 
@@ -87,10 +90,10 @@ class RMSNorm(Norm):
     def of_output(self, x: Output) -> Output:
         """Return the norm of what attention or an MLP put out; where there is a kernel that norms
         it when it is added, that is left to it."""
-        x, _ = pieces(x)
-        if fused_ops(x.device) is None:
-            return self._by_torch(x)
-        return BlockOutput(x, self.kernel_parameters())
+        given = block_output(x)
+        if fused_ops(given.x.device) is None:
+            return self._by_torch(given.x)
+        return replace(given, post=self.kernel_parameters())
 
 
 class GemmaRMSNorm(RMSNorm):
@@ -151,10 +154,10 @@ class LayerNorm(Norm):
 
 def added(x: Output, residual: torch.Tensor | None) -> torch.Tensor:
     """Return x + residual, or x."""
-    x, post = pieces(x)
-    if post is None and x.dim() == 2:
-        return x if residual is None else x + residual
-    fused = fused_ops(x.device)
+    given = block_output(x)
+    if given.post is None and given.ranks is None and given.x.dim() == 2:
+        return given.x if residual is None else given.x + residual
+    fused = fused_ops(given.x.device)
     if fused is None:
         raise AssertionError("Without kernels no output waits for a sum or a norm.")
-    return fused.add_norm(x, residual, None, post=post)[1]
+    return fused.add_norm(given.x, residual, None, post=given.post, ranks=given.ranks)[1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum
 
 
 class Communicator(Protocol):
@@ -17,6 +20,11 @@ class Communicator(Protocol):
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of `x` over ranks, the same bits on each; may overwrite `x`."""
+        ...
+
+    def one_shot_sum(self, num_bytes: int, dtype: torch.dtype) -> OneShotSum | None:
+        """Return what sums a tensor of this size and type over ranks inside a kernel that does
+        more, None where `all_reduce` is faster or the only way."""
         ...
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:

@@ -38,6 +38,9 @@ class NcclCommunicator:
         dist.all_reduce(x, group=self.group)
         return x
 
+    def one_shot_sum(self, num_bytes: int, dtype: torch.dtype) -> None:
+        """Communicator.one_shot_sum."""
+
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
         """Communicator.all_gather."""
         gathered = x.new_empty((self.size, *x.shape))

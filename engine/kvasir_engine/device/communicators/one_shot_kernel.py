@@ -28,6 +28,33 @@ def _is_before(signal, call):
 
 
 @triton.jit
+def exchange_signals(
+    program, call, bases, signals_at, RANK: tl.constexpr, RANKS: tl.constexpr
+):  # fmt: skip
+    """Tell the same program of every other rank that this one's numbers of the call are written,
+    and wait until theirs are."""
+    word: tl.constexpr = tl.pointer_type(tl.int32)
+    # One thread signals for all of the program's.
+    tl.debug_barrier()
+    for step in tl.static_range(1, RANKS):
+        theirs = (bases[(RANK + step) % RANKS] + signals_at).to(word)
+        tl.atomic_xchg(theirs + program * RANKS + RANK, call, sem="release", scope="sys")
+    for step in tl.static_range(1, RANKS):
+        signal = (bases[RANK] + signals_at).to(word) + program * RANKS + (RANK + step) % RANKS
+        while _is_before(tl.atomic_add(signal, 0, sem="acquire", scope="sys"), call):
+            pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def count_call(state_ptr, call):
+    """The last program counts the call, for the next one to read."""
+    if tl.atomic_add(state_ptr + 1, 1) == tl.num_programs(0) - 1:
+        tl.store(state_ptr + 1, 0)
+        tl.store(state_ptr, call)
+
+
+@triton.jit
 def _sum_over_ranks(
     x_ptr,
     out_ptr,
@@ -46,22 +73,12 @@ def _sum_over_ranks(
     call = tl.load(state_ptr) + 1
     half = (call & 1).to(tl.int64) * half_bytes
     kind: tl.constexpr = tl.pointer_type(x_ptr.dtype.element_ty)
-    word: tl.constexpr = tl.pointer_type(tl.int32)
     own = tl.multiple_of((bases[RANK] + half).to(kind), 16)
     for start in range(program * TOKENS, numel, programs * TOKENS):
         at = start + tl.arange(0, TOKENS)
         inside = at < numel
         tl.store(own + at, tl.load(x_ptr + at, mask=inside), mask=inside)
-    # One thread signals for all of the program's.
-    tl.debug_barrier()
-    for step in tl.static_range(1, RANKS):
-        theirs = (bases[(RANK + step) % RANKS] + signals_at).to(word)
-        tl.atomic_xchg(theirs + program * RANKS + RANK, call, sem="release", scope="sys")
-    for step in tl.static_range(1, RANKS):
-        signal = (bases[RANK] + signals_at).to(word) + program * RANKS + (RANK + step) % RANKS
-        while _is_before(tl.atomic_add(signal, 0, sem="acquire", scope="sys"), call):
-            pass
-    tl.debug_barrier()
+    exchange_signals(program, call, bases, signals_at, RANK, RANKS)
     for start in range(program * TOKENS, numel, programs * TOKENS):
         at = start + tl.arange(0, TOKENS)
         inside = at < numel
@@ -70,10 +87,7 @@ def _sum_over_ranks(
             part = tl.multiple_of((bases[rank] + half).to(kind), 16)
             total += tl.load(part + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(out_ptr + at, total.to(x_ptr.dtype.element_ty), mask=inside)
-    # The last program counts the call, for the next one to read.
-    if tl.atomic_add(state_ptr + 1, 1) == programs - 1:
-        tl.store(state_ptr + 1, 0)
-        tl.store(state_ptr, call)
+    count_call(state_ptr, call)
 
 
 def region_bytes(half_bytes: int, ranks: int) -> int:
@@ -88,10 +102,10 @@ class OneShotSum:
         self, bases: tuple[int, ...], rank: int, half_bytes: int, device: torch.device
     ) -> None:
         """`bases` are the addresses of the ranks' zeroed regions, as this rank maps them."""
-        self._bases = bases
-        self._rank = rank
-        self._half_bytes = half_bytes
-        self._state = torch.zeros(STATE_WORDS, dtype=torch.int32, device=device)
+        self.bases = bases
+        self.rank = rank
+        self.half_bytes = half_bytes
+        self.state = torch.zeros(STATE_WORDS, dtype=torch.int32, device=device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of contiguous `x` over ranks, in place."""
@@ -99,13 +113,13 @@ class OneShotSum:
         _sum_over_ranks[(min(MAX_PROGRAMS, triton.cdiv(x.numel(), tokens)),)](
             x,
             x,
-            self._state,
-            self._bases,
+            self.state,
+            self.bases,
             x.numel(),
-            self._half_bytes,
-            2 * self._half_bytes,
-            RANK=self._rank,
-            RANKS=len(self._bases),
+            self.half_bytes,
+            2 * self.half_bytes,
+            RANK=self.rank,
+            RANKS=len(self.bases),
             TOKENS=tokens,
             num_warps=NUM_WARPS,
             **launch_options(x.device),

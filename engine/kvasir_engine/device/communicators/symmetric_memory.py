@@ -1,9 +1,10 @@
 """Collectives of GPUs that read each other's memory, by torch's symmetric memory.
 
-Each rank has one buffer that the others map. A tensor is copied into it, then one kernel signals,
-reads all ranks' buffers and writes the sum. Both of torch's kernels end with an exchange of signals
-after the last read, so the buffer may be written again by what follows on the stream. Ranks sum in
-rank order and get the same bits. NCCL does what these operations cannot or do slower.
+Each rank has memory that the others map. Small tensors are summed by `one_shot_kernel.py`, or by
+the kernel that norms the sum (`kernels/norms/all_reduce_norm.py`); larger ones are copied into a
+buffer, of which torch's kernel makes the sum. That ends with an exchange of signals after the last
+read, so the buffer may be written again by what follows on the stream. Ranks sum in rank order and
+get the same bits. NCCL does what these operations cannot or do slower.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum, regio
 
 log = logging.getLogger(__name__)
 
-OWN_KERNEL = False
-"""True: one-shot sums are `one_shot_kernel`'s, not torch's."""
 _TESTED_BYTES = (16, 4 << 10, 2 << 20)
 """Sizes that a start sums once: one of each alignment and algorithm."""
 
@@ -60,26 +59,26 @@ class SymmetricMemoryCommunicator:
 
     def choose(self, x: torch.Tensor) -> AllReduce:
         """Return the algorithm for `x`."""
-        return choose_all_reduce(
-            x.numel() * x.itemsize,
-            x.dtype,
-            ranks=self._nccl.size,
-            buffer_bytes=len(self._buffer),
-        )
+        return self._choose(x.numel() * x.itemsize, x.dtype)
+
+    def _choose(self, num_bytes: int, dtype: torch.dtype) -> AllReduce:
+        ranks, buffer_bytes = self._nccl.size, len(self._buffer)
+        return choose_all_reduce(num_bytes, dtype, ranks=ranks, buffer_bytes=buffer_bytes)
+
+    def one_shot_sum(self, num_bytes: int, dtype: torch.dtype) -> OneShotSum | None:
+        """Communicator.one_shot_sum."""
+        return self.one_shot if self._choose(num_bytes, dtype) is AllReduce.ONE_SHOT else None
 
     def all_reduce_by(self, algorithm: AllReduce, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of `x`, by this algorithm."""
         x = x.contiguous()
         if algorithm is AllReduce.NCCL or x.data_ptr() % ALIGNMENT:
             return self._nccl.all_reduce(x)
-        if algorithm is AllReduce.ONE_SHOT and OWN_KERNEL:
+        if algorithm is AllReduce.ONE_SHOT:
             return self.one_shot(x)
         buffer = self._buffer[: x.numel() * x.itemsize].view(x.dtype).view(x.shape)
         buffer.copy_(x)
-        if algorithm is AllReduce.ONE_SHOT:
-            torch.ops.symm_mem.one_shot_all_reduce_out(buffer, "sum", self._group, x)
-        else:
-            torch.ops.symm_mem.two_shot_all_reduce_out(buffer, "sum", self._group, x)
+        torch.ops.symm_mem.two_shot_all_reduce_out(buffer, "sum", self._group, x)
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kvasir_engine.device.float8 import FP8
-from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.norms.norm_parameters import NormParameters
 from kvasir_engine.kv.cache_spec import KVScales
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
@@ -19,15 +19,9 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def kernels(triton_interpreter) -> SimpleNamespace:
-    from kvasir_engine.kernels import (
-        add_norm,
-        gather_token_inputs,
-        norm_all_heads,
-        qkv,
-        rotary_table,
-        soft_cap,
-    )
+    from kvasir_engine.kernels import gather_token_inputs, qkv, rotary_table, soft_cap
     from kvasir_engine.kernels import silu_mul as gate
+    from kvasir_engine.kernels.norms import add_norm, norm_all_heads
 
     return SimpleNamespace(
         silu_mul=gate.silu_mul,

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import gelu, rms_norm, silu
 
 from kvasir_engine.device.float8 import FP8
-from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.norms.norm_parameters import NormParameters
 from kvasir_engine.kernels.quantized_rows import QuantizedRows, grouped_by_torch, quantized_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -17,7 +17,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def kernels(triton_interpreter):
-    from kvasir_engine.kernels import add_norm, quantize_rows, silu_mul
+    from kvasir_engine.kernels import quantize_rows, silu_mul
+    from kvasir_engine.kernels.norms import add_norm
 
     return SimpleNamespace(
         quantize=quantize_rows.quantize_rows,

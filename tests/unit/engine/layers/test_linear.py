@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from kvasir_engine.device import collectives
+from kvasir_engine.layers.block_output import BlockOutput
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,
@@ -134,3 +136,38 @@ def test_experts_are_sharded_as_gated_mlps_are(as_rank) -> None:
     for value, matrix in enumerate(("w1", "w3")):
         slots[f"layers.0.moe.experts.1.{matrix}.weight"].shards[0].target.fill_(value)
     assert layer.gate_up.matrices[1, :, 0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+class Sums:
+    """A communicator whose kernels sum up to `most` bytes while they norm."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.summed = most, 0
+
+    def one_shot_sum(self, num_bytes: int, dtype: torch.dtype) -> Sums | None:
+        assert dtype == torch.float32
+        return self if num_bytes <= self.most else None
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        self.summed += 1
+        return x
+
+
+@pytest.mark.parametrize(("tokens", "later"), [(2, True), (3, False)])
+def test_small_sums_over_ranks_are_left_to_the_next_norm(monkeypatch, tokens, later) -> None:
+    sums: Any = Sums(most=2 * 6 * 4)
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(1, 2, sums))
+    layer = RowParallelLinear(8, 6, bias=True)
+    for each in layer.parameters():
+        each.data.normal_()
+    x = torch.randn(tokens, 4)
+
+    out = layer(x)
+
+    share = x @ layer.weight.t()
+    if later:
+        assert isinstance(out, BlockOutput)
+        assert out.ranks is sums
+        out = out.x
+    torch.testing.assert_close(out, share)
+    assert sums.summed == (not later)

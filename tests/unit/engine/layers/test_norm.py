@@ -54,7 +54,7 @@ def test_what_is_left_to_the_addition_is_done_there(
     monkeypatch: pytest.MonkeyPatch, triton_interpreter
 ) -> None:
     """An output in parts and a norm of it, by kernels in Triton's interpreter and by torch."""
-    from kvasir_engine.kernels.add_norm import add_norm
+    from kvasir_engine.kernels.norms.add_norm import add_norm
     from kvasir_engine.layers import norm as layers
 
     norm, post = RMSNorm(24, 1e-5), RMSNorm(24, 1e-5)

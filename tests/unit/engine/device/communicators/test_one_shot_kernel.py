@@ -46,7 +46,7 @@ def test_call_numbers_wrap_around(kernel) -> None:
     one = kernel.OneShotSum(
         tuple(region.data_ptr() for region in regions), 0, HALF, torch.device("cpu")
     )
-    one._state[0] = 2**31 - 1
+    one.state[0] = 2**31 - 1
     regions[0][SIGNALS].view(torch.int32).fill_(-(2**31))
     assert torch.equal(one(torch.ones(8)), torch.ones(8))
-    assert one._state[0] == -(2**31)
+    assert one.state[0] == -(2**31)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from kvasir_engine.device.communicators.one_shot_kernel import OneShotSum
 from kvasir_engine.device.communicators.symmetric_memory import (
     SymmetricMemoryCommunicator,
     symmetric_memory_or_nccl,
@@ -69,15 +70,21 @@ def ops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(f"{LIBRARY}.empty", torch.empty)
     monkeypatch.setattr(f"{LIBRARY}.rendezvous", lambda memory, _: Mapped(memory))
-    for name in ("one_shot_all_reduce_out", "two_shot_all_reduce_out"):
-        monkeypatch.setattr(torch.ops.symm_mem, name, stand_in(name), raising=False)
+    name = "two_shot_all_reduce_out"
+    monkeypatch.setattr(torch.ops.symm_mem, name, stand_in(name), raising=False)
+
+    def one_shot(_: OneShotSum, x: torch.Tensor) -> torch.Tensor:
+        called.append("one shot")
+        return 2 * x
+
+    monkeypatch.setattr(OneShotSum, "__call__", one_shot)
     return called
 
 
 @pytest.mark.parametrize(
     ("rows", "dtype", "called"),
     [
-        (1, torch.bfloat16, "one_shot_all_reduce_out"),
+        (1, torch.bfloat16, "one shot"),
         (1024, torch.bfloat16, "two_shot_all_reduce_out"),
         (1, torch.float16, None),
         (4096, torch.float32, None),
@@ -97,7 +104,15 @@ def test_a_tensor_that_is_not_contiguous_is_summed_as_well(ops) -> None:
     x = torch.arange(64.0).view(8, 8)
     want = 2 * x.T
     assert torch.equal(made.all_reduce(x.T), want)
-    assert ops == ["one_shot_all_reduce_out"]
+    assert ops == ["one shot"]
+
+
+def test_small_sums_are_left_to_kernels_that_do_more(ops) -> None:
+    nccl = Nccl()
+    made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=4 << 20)  # type: ignore[arg-type]
+    assert made.one_shot_sum(1 << 20, torch.bfloat16) is made.one_shot
+    assert made.one_shot_sum((1 << 20) + 4, torch.bfloat16) is None
+    assert made.one_shot_sum(64, torch.float16) is None
 
 
 def test_few_bytes_are_gathered_as_a_sum(ops) -> None:
@@ -105,7 +120,7 @@ def test_few_bytes_are_gathered_as_a_sum(ops) -> None:
     made: Any = SymmetricMemoryCommunicator(nccl, step_bytes=0)  # type: ignore[arg-type]
     gathered = made.all_gather(torch.tensor([3.0, 4.0]))
     assert gathered.tolist() == [[0.0, 0.0], [6.0, 8.0]]
-    assert ops == ["one_shot_all_reduce_out"]
+    assert ops == ["one shot"]
     assert made.all_gather(torch.arange(4)).shape == (2, 4)
     assert made.all_gather(torch.ones(1 << 20)).shape == (2, 1 << 20)
     assert nccl.calls == ["all_gather"] * 2

@@ -1,0 +1,1 @@
+"""Norms, and the additions and sums over ranks before them."""
