@@ -45,7 +45,12 @@ class AsyncLLM:
 
     @classmethod
     async def start(
-        cls, model: str, *, chat_template: str | None = None, **settings: Any
+        cls,
+        model: str,
+        *,
+        chat_template: str | None = None,
+        reasoning_parser: str = "auto",
+        **settings: Any,
     ) -> AsyncLLM:
         """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
         asked = make_settings(model, **settings)
@@ -73,6 +78,7 @@ class AsyncLLM:
             model_dir,
             made,
             chat_template=chat_template,
+            reasoning_parser=reasoning_parser,
             vocab_size=info.vocab_size,
             prefix_seed=info.prefix_seed,
         )

@@ -13,10 +13,14 @@ from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.grammar.constraint import parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams, UnknownTokenError
 from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.text.no_tokenizer import NoTokenizer, needs_text
+from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.reasoning import PromptEnd
+from kvasir_engine.text.thinking_budget import limited_thinking, prompt_end
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}, with a cache_salt if it
@@ -37,6 +41,8 @@ class RequestMaker:
     max_logprobs: int
     prefix_seed: bytes = b""
     """Key of the block hashes, the core's."""
+    parsing: Parsing | None = None
+    """Forms of the model's answers, for budgets of reasoning."""
 
     @classmethod
     def load(
@@ -45,10 +51,12 @@ class RequestMaker:
         settings: EngineSettings,
         *,
         chat_template: str | None = None,
+        reasoning_parser: str = "auto",
         vocab_size: int,
         prefix_seed: bytes = b"",
     ) -> RequestMaker:
-        """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
+        """Read tokenizer, template and EOS ids; `reasoning_parser` is a flag of `kvasir serve`.
+        Raises TokenizerError, TemplateError or SettingsError."""
         source = Path(settings.tokenizer or model_dir)
         tokenizer, template = load_text(
             source,
@@ -64,6 +72,7 @@ class RequestMaker:
             block_size=settings.cache.block_size,
             max_logprobs=settings.max_logprobs,
             prefix_seed=prefix_seed,
+            parsing=choose_parsing(tokenizer, template, tools="auto", reasoning=reasoning_parser),
         )
 
     def check_text(self, param: str) -> None:
@@ -118,10 +127,21 @@ class RequestMaker:
         )
         self._verify(made)
         made.constraint = self._constraint(params)
+        if params.thinking_token_budget is not None:
+            self.check_text("thinking_token_budget")
+            end = prompt_end(self.tokenizer, prompt_token_ids)
+            made.thinking = self.limited_thinking(params, end)
         root = root_hash(self.prefix_seed, cache_salt=cache_salt)
         made.prompt_token_ids = array("i", prompt_token_ids)
         made.block_hashes = chain_hashes(made.prompt_token_ids, self.block_size, root=root)
         return made
+
+    def limited_thinking(self, params: SamplingParams, end: PromptEnd) -> Thinking | None:
+        """Return the reasoning behind a prompt that `params` limit, if any. Raises
+        ParameterError."""
+        return limited_thinking(
+            params, self.parsing, self.tokenizer, end, vocab_size=self.vocab_size
+        )
 
     def _constraint(self, params: SamplingParams) -> str:
         if params.structured_outputs is None:
@@ -198,3 +218,15 @@ def load_text(
     tokenizer = Tokenizer.load(directory, trust_remote_code=trust_remote_code)
     template = load_chat_template(directory, tokenizer.special_tokens, override=chat_template)
     return tokenizer, template
+
+
+def choose_parsing(
+    tokenizer: Tokenizer, template: ChatTemplate | None, *, tools: str, reasoning: str
+) -> Parsing:
+    """Return the forms of a model's answers, by the flags of `kvasir serve`. Raises
+    SettingsError."""
+    sources = None if template is None else template.all_sources
+    try:
+        return Parsing.choose(tokenizer, sources, tools=tools, reasoning=reasoning)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

@@ -38,6 +38,7 @@ class LLM:
 
     `model` is a directory, a Hugging Face id or a URI; further arguments have the names of
     `kvasir serve`'s flags: `LLM("builtin://kvasir-tiny", max_num_seqs=64, dtype="float32")`.
+    `reasoning_parser` names the form of the model's reasoning, for thinking_token_budget.
 
     Raises ModelLoadError or SettingsError with what to change.
     """
@@ -49,6 +50,7 @@ class LLM:
         tokenizer: str | None = None,
         revision: str | None = None,
         chat_template: str | None = None,
+        reasoning_parser: str = "auto",
         **settings: Any,
     ) -> None:
         settings.setdefault("max_queued_requests", UNBOUNDED)
@@ -65,6 +67,7 @@ class LLM:
             model_dir,
             self.settings,
             chat_template=chat_template,
+            reasoning_parser=reasoning_parser,
             vocab_size=self._core.built_runner.vocab_size,
             prefix_seed=seed,
         )

@@ -65,7 +65,7 @@ class EngineRequest:
     constraint: str = ""
     """`params.structured_outputs` as it is compiled (grammar/constraint.py); empty = none."""
     thinking: Thinking | None = None
-    """Reasoning that stands before what is constrained."""
+    """Reasoning that stands before what is constrained, or has a budget."""
 
     @property
     def num_prompt_tokens(self) -> int:

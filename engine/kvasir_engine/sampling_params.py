@@ -169,6 +169,13 @@ class SamplingParams:
         "lark.",
         beams=False,
     )
+    thinking_token_budget: int | None = parameter(
+        None,
+        "Tokens of reasoning after which its end is forced; null = no limit.",
+        low=0,
+        high=2**31 - 1,
+        beams=False,
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.stop

@@ -77,7 +77,7 @@ def unfit_resume(request: EngineRequest, grammar: Grammar) -> Rejected | None:
     """Return a refusal if resumed output has not the form that the output is to have."""
     output = request.resume.output_token_ids if request.resume else []
     matcher = begin(grammar, request.all_stop_ids(), request.thinking)
-    if all(map(matcher.accept, output)):
+    if matcher is None or all(map(matcher.accept, output)):
         return None
     sentence = "resume.output_token_ids has not the form that the output is to have."
     return Rejected(request.handle, 400, sentence, "resume.output_token_ids")

@@ -1,4 +1,4 @@
-"""Outputs that begin with reasoning, which no grammar constrains."""
+"""Outputs that begin with reasoning, which no grammar constrains but a budget may end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ class Thinking:
     closer: int
     opened: bool
     """The prompt ends with the opener."""
+    budget: int | None = None
+    """Tokens between the two, after which only the closer may follow; None = any number."""
+
+    @property
+    def num_unmasked(self) -> int:
+        """Output tokens that the budget leaves free whatever they are."""
+        return (self.budget or 0) + (not self.opened)
 
 
 class ThinkingMatcher:
-    """GrammarMatcher of an output whose grammar begins behind its reasoning, if it has any."""
+    """GrammarMatcher of an output whose grammar, if it has one, begins behind its reasoning, if it
+    has any. What was resumed may exceed the budget: the closer follows it."""
 
-    def __init__(self, inner: GrammarMatcher, thinking: Thinking) -> None:
+    def __init__(self, inner: GrammarMatcher | None, thinking: Thinking) -> None:
         self._inner = inner
         self._tokens = thinking
         self.restart()
@@ -34,7 +42,19 @@ class ThinkingMatcher:
         """GrammarMatcher.restart."""
         self.num_accepted = 0
         self._free = self._tokens.opened
-        self._inner.restart()
+        self._spent = 0
+        if self._inner is not None:
+            self._inner.restart()
+
+    @property
+    def num_unmasked(self) -> int:
+        """Output tokens that need no mask, whatever they are."""
+        return self._tokens.num_unmasked if self._inner is None else 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if no further token needs a mask."""
+        return self._inner is None and not self._free and not self._may_open
 
     @property
     def _may_open(self) -> bool:
@@ -44,25 +64,48 @@ class ThinkingMatcher:
         """GrammarMatcher.accept."""
         if self._free:
             self._free = token != self._tokens.closer
+            self._spent += 1
         elif self._may_open and token == self._tokens.opener:
             self._free = True
-        elif not self._inner.accept(token):
+        elif self._inner is not None and not self._inner.accept(token):
             return False
         self.num_accepted += 1
         return True
 
     def fill(self, mask: Int32Array) -> None:
         """GrammarMatcher.fill."""
-        if self._free:
+        budget = self._tokens.budget
+        if self._free and budget is not None and self._spent >= budget:
+            mask[:] = 0
+            _allow(mask, self._tokens.closer)
+        elif self._free or self._inner is None:
             mask[:] = ANY_TOKEN
-            return
-        self._inner.fill(mask)
-        if self._may_open:
-            word, bit = divmod(self._tokens.opener, MASK_BITS)
-            mask[word : word + 1].view("uint32")[0] |= 1 << bit
+        else:
+            self._inner.fill(mask)
+            if self._may_open:
+                _allow(mask, self._tokens.opener)
 
 
-def begin(grammar: Grammar, stop_ids: Sequence[int], thinking: Thinking | None) -> GrammarMatcher:
-    """Return the state of a sample without output."""
-    matcher = grammar.matcher(stop_ids)
-    return matcher if thinking is None else ThinkingMatcher(matcher, thinking)
+def _allow(mask: Int32Array, token: int) -> None:
+    word, bit = divmod(token, MASK_BITS)
+    mask[word : word + 1].view("uint32")[0] |= 1 << bit
+
+
+def begin(
+    grammar: Grammar | None, stop_ids: Sequence[int], thinking: Thinking | None
+) -> GrammarMatcher | None:
+    """Return the state of a sample without output; None if any token may always follow."""
+    matcher = None if grammar is None else grammar.matcher(stop_ids)
+    if thinking is None or (matcher is None and thinking.budget is None):
+        return matcher
+    return ThinkingMatcher(matcher, thinking)
+
+
+def num_unmasked(matcher: GrammarMatcher) -> int:
+    """Return how many output tokens need no mask, whatever they are."""
+    return matcher.num_unmasked if isinstance(matcher, ThinkingMatcher) else 0
+
+
+def is_over(matcher: GrammarMatcher) -> bool:
+    """Return whether no token behind those that it has taken in needs a mask."""
+    return isinstance(matcher, ThinkingMatcher) and matcher.is_over

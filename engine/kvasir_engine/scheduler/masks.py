@@ -1,4 +1,4 @@
-"""Masks of the rows whose output a grammar constrains, made while the device computes the step.
+"""Masks of the rows whose output a grammar or a budget constrains, made while the device computes.
 
 A step's masks need the tokens of all steps before it: the loop takes these in after the forward
 pass was launched, and only then has the masks made and the sampling launched.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher
-from kvasir_engine.grammar.thinking import ANY_TOKEN
+from kvasir_engine.grammar.thinking import ANY_TOKEN, is_over
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.scheduler.sequence import NEVER, Sequence
 from kvasir_engine.step_plan import Int32Array, StepPlan
 
 
@@ -44,6 +44,8 @@ class MaskPlanner:
         stuck += [sequences[i] for i in empty.tolist()]
         filled[empty] = ANY_TOKEN
         masks[going] = filled
+        over = [each.row for each in sequences if is_over(_matcher(each))]
+        t.masked_from[over] = NEVER
         plan.masks = masks
         return list(dict.fromkeys(stuck))
 
@@ -59,5 +61,5 @@ class MaskPlanner:
 
 def _matcher(sequence: Sequence) -> GrammarMatcher:
     if sequence.matcher is None:
-        raise AssertionError(f"sequence {sequence.handle} has no grammar.")
+        raise AssertionError(f"sequence {sequence.handle} has nothing that constrains it.")
     return sequence.matcher

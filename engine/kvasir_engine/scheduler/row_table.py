@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.scheduler.sequence import NEVER, Sequence
 from kvasir_engine.step_plan import Int32Array, StepPlan
 
 STOP_IDS_IN_TABLE = 8
@@ -46,10 +46,10 @@ class RowTable:
         self.logprobs = np.full(num_rows, -1, dtype=np.int32)
         self.num_logprobs = 0
         """Rows that want log-probabilities: mostly none, and then nobody looks for them."""
-        self.constrained = np.zeros(num_rows, dtype=np.bool_)
-        """True for rows whose output a grammar constrains, [rows]."""
+        self.masked_from = np.full(num_rows, NEVER, dtype=np.int32)
+        """Position from which on a row's tokens are sampled with masks, [rows]."""
         self.num_constrained = 0
-        """These rows: mostly none, and then nobody looks for them."""
+        """Rows that may need masks: mostly none, and then nobody looks for them."""
         self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
         self.many_stops: set[int] = set()
         """Rows with more stop ids than the table holds."""
@@ -97,7 +97,7 @@ class RowTable:
         self.handle[row], self.client[row] = sequence.handle, sequence.request.client
         self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
         self.num_logprobs += params.logprobs is not None
-        self.constrained[row] = sequence.matcher is not None
+        self.masked_from[row] = sequence.masked_from
         self.num_constrained += sequence.matcher is not None
         self.quiet[row] = sequence.announced and params.logprobs is None
         stops = sequence.request.all_stop_ids()
@@ -119,6 +119,14 @@ class RowTable:
         self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)
         return tokens
+
+    def masked_among(self, rows: Int32Array) -> Int32Array | None:
+        """Return which of `rows` need masks for the tokens that a step, counted already, is to
+        sample: indices into `rows`; None = none does."""
+        if not self.num_constrained:
+            return None
+        masked = (self.total[rows] > self.masked_from[rows]).nonzero()[0]
+        return masked.astype(np.int32) if len(masked) else None
 
     def hits_stop(
         self, rows: Int32Array, tokens: Int32Array

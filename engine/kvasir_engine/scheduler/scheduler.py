@@ -290,9 +290,7 @@ class Scheduler:
         if plan is not None:
             self._advance(plan)
             self._forks.planned(builder)
-            if self.rows.num_constrained:
-                masked = self.rows.constrained[plan.sample_rows].nonzero()[0]
-                plan.masked = masked.astype(np.int32) if len(masked) else None
+            plan.masked = self.rows.masked_among(plan.sample_rows)
             if self._replaced:
                 plan.replaced = np.array(self._replaced, dtype=np.int32)
                 self._replaced.clear()

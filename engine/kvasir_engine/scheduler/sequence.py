@@ -10,11 +10,14 @@ from enum import Enum, auto
 import numpy as np
 
 from kvasir_engine.grammar.matcher import Grammar, GrammarMatcher
-from kvasir_engine.grammar.thinking import begin
+from kvasir_engine.grammar.thinking import begin, num_unmasked
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.step_plan import Int32Array, RowSampling
+
+NEVER = 2**31 - 1
+"""Position that no token has."""
 
 
 class SequenceState(Enum):
@@ -69,7 +72,7 @@ class Sequence:
     """The first delta (seed, cached tokens) is out."""
     num_preemptions: int = 0
     matcher: GrammarMatcher | None = None
-    """Place of its output in the grammar that constrains it, if one does."""
+    """Place of its output in what constrains it, if something does: a grammar, a budget."""
     times: Times = field(default_factory=Times)
 
     @property
@@ -88,6 +91,13 @@ class Sequence:
         if self.tables is None:
             raise AssertionError(f"sequence {self.handle} holds no blocks.")
         return self.tables
+
+    @property
+    def masked_from(self) -> int:
+        """Position of the first token that may need a mask; NEVER if none does."""
+        if self.matcher is None:
+            return NEVER
+        return min(NEVER, self.num_prompt + num_unmasked(self.matcher))
 
     @property
     def wants_prompt_logprobs(self) -> bool:
@@ -126,7 +136,7 @@ def make_sequences(
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),
-            matcher=begin(grammar, request.all_stop_ids(), request.thinking) if grammar else None,
+            matcher=begin(grammar, request.all_stop_ids(), request.thinking),
         )
 
     lead = sample(0)

@@ -9,7 +9,7 @@ from typing import Any
 from kvasir.text.chat_template import ChatTemplate
 from kvasir.text.json_files import read_json
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
-from kvasir_engine.inputs import RequestMaker, load_text
+from kvasir_engine.inputs import RequestMaker, choose_parsing, load_text
 from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.server_settings import ServerSettings
 from kvasir_engine.settings import SettingsError
@@ -48,6 +48,7 @@ class ServedModel:
             block_size=info.block_size,
             max_logprobs=max_logprobs,
             prefix_seed=info.prefix_seed,
+            parsing=self.parsing,
         )
 
 
@@ -75,22 +76,13 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
         eos_token_ids=eos,
         defaults=generation_defaults(settings.generation_config, settings.model_dir),
         root=settings.model,
-        parsing=_parsing(settings, tokenizer, template),
-    )
-
-
-def _parsing(
-    settings: ServerSettings, tokenizer: Tokenizer, template: ChatTemplate | None
-) -> Parsing:
-    try:
-        return Parsing.choose(
+        parsing=choose_parsing(
             tokenizer,
-            None if template is None else template.all_sources,
+            template,
             tools=settings.tool_call_parser,
             reasoning=settings.reasoning_parser,
-        )
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
+        ),
+    )
 
 
 def generation_defaults(choice: str, model_dir: Path) -> dict[str, Any]:

@@ -148,6 +148,8 @@ class SimRunner:
         words = self._words(streams, lengths, OF_SAMPLE)
         ordinary = self._ordinary
         tokens = (words % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
+        if plan.masked is not None:
+            constrain(tokens, plan)
         output = StepOutput(plan.step_id, tokens)
         if plan.top_logprobs >= 0:
             output.logprobs = simulated_logprobs(
@@ -169,6 +171,16 @@ class SimRunner:
     def _words(streams: UInt64Array, positions: Int64Array, purpose: int) -> UInt64Array:
         """Random words [n] for the tokens at `positions` [n] of `streams` [n] or [1]."""
         return mix(streams + (positions.view(np.uint64) + np.uint64(purpose)) * GAMMA)
+
+
+def constrain(tokens: Int32Array, plan: StepPlan) -> None:
+    """Replace, in place, tokens that the plan's masks ban by the first that they allow."""
+    if plan.masked is None or plan.masks is None:
+        raise RuntimeError("sample() was called before the plan had its masks.")
+    bits = np.unpackbits(plan.masks.view(np.uint8), axis=1, bitorder="little")
+    chosen = tokens[plan.masked]
+    banned = bits[np.arange(len(chosen)), chosen] == 0
+    tokens[plan.masked[banned]] = bits[banned].argmax(axis=1)
 
 
 def mix(z: UInt64Array) -> UInt64Array:

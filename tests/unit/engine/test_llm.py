@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from kvasir_engine import LLM, BeamSearchParams, SamplingParams
 from kvasir_engine.outputs import GenerationError
 from kvasir_engine.sampling_params import ParameterError
 from kvasir_engine.settings import SettingsError
+from kvasir_engine.text.parsing.formats import ReasoningFormat
+from kvasir_engine.text.parsing.markers import Markers
+from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.reasoning import ReasoningMachine
 
 TINY = "builtin://kvasir-tiny"
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -29,6 +34,36 @@ def llm() -> Iterator[LLM]:
 
 def ask(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
+
+
+class NumberReasoning(ReasoningMachine):
+    """Reasoning that stands between two digits."""
+
+    openers = ("1",)
+    closers = ("9",)
+
+
+def test_a_budget_ends_the_reasoning_of_an_answer(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = llm.get_tokenizer()
+    format_ = ReasoningFormat("numbers", "none", NumberReasoning)
+    parsing = Parsing(None, format_, Markers(tokenizer, ("1", "9")))
+    monkeypatch.setattr(llm, "_maker", replace(llm._maker, parsing=parsing))
+    question = ask("Sort: 7 3 9 1")
+    first, last = (tokenizer.backend.token_to_id(each) for each in "19")
+    for budget in range(4):
+        params = SamplingParams(temperature=0, max_tokens=12, thinking_token_budget=budget, n=2)
+        (output,) = llm.chat(question, params, use_tqdm=False)
+        for sample in output.outputs:
+            assert sample.token_ids[0] == first
+            assert sample.token_ids.index(last) == budget + 1
+            assert len(sample.token_ids) > budget + 2
+
+
+def test_a_budget_for_a_model_without_reasoning_is_refused(llm: LLM) -> None:
+    with pytest.raises(ParameterError, match="answers begin with reasoning"):
+        llm.generate("a", SamplingParams(thinking_token_budget=1), use_tqdm=False)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ _SENT_AS = (
     (re.compile(r"\.function\.parameters\b"), ".input_schema"),
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"^stop\b"), "stop_sequences"),
+    (re.compile(r"^thinking_token_budget\b"), "thinking.budget_tokens"),
 )
 """Names of a chat's fields, and those that they have here."""
 
@@ -60,6 +61,7 @@ def _chat_body(body: CountTokensBody) -> ChatBody:
         thinks = _thinks(body.thinking)
         chat.chat_template_kwargs = {"enable_thinking": thinks}
         chat.include_reasoning = thinks
+        chat.thinking_token_budget = _budget(body.thinking)
     return chat
 
 
@@ -104,16 +106,23 @@ def _choose(chat: ChatBody, choice: Any) -> None:
 
 def _thinks(thinking: Any) -> bool:
     kind = thinking.get("type") if isinstance(thinking, Mapping) else None
-    if kind == "enabled":
-        raise invalid(
-            "thinking.budget_tokens limits the reasoning, which this server cannot do yet; use "
-            '{"type": "adaptive"}, or leave thinking out.',
-            "thinking.budget_tokens",
-            "unsupported",
-        )
-    if kind not in ("adaptive", "disabled"):
+    if kind not in ("enabled", "adaptive", "disabled"):
         raise invalid('thinking.type must be "enabled", "adaptive" or "disabled".', "thinking.type")
-    return bool(kind == "adaptive")
+    return bool(kind != "disabled")
+
+
+def _budget(thinking: Mapping[str, Any]) -> int | None:
+    """Return the tokens that reasoning may have, where the type asks for a limit."""
+    if thinking["type"] != "enabled":
+        return None
+    budget = thinking.get("budget_tokens")
+    if not isinstance(budget, int) or isinstance(budget, bool):
+        shown = "missing" if budget is None else repr(budget)[:64]
+        raise invalid(
+            f'thinking.budget_tokens must be a whole number, with type "enabled"; it is {shown}.',
+            "thinking.budget_tokens",
+        )
+    return budget
 
 
 def _named_as_sent(error: ApiError) -> ApiError:

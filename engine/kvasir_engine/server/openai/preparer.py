@@ -100,6 +100,8 @@ class Preparer:
         end = _prompt_end(body, prompt)
         if params.structured_outputs is not None and self._parsing is not None:
             self._let_think(self._parsing, body, end, runs, intake)
+        if params.thinking_token_budget is not None:
+            _limit_thinking(intake, end, runs)
         return PreparedRequest(body, runs, prompt_end=end)
 
     @staticmethod
@@ -159,6 +161,14 @@ class Preparer:
         )
         await intake.turns.enter()
         return msgspec.json.encode({"prompt": text})
+
+
+def _limit_thinking(intake: Intake, end: PromptEnd, runs: list[PromptRun]) -> None:
+    try:
+        for run in runs:
+            run.request.thinking = intake.maker.limited_thinking(run.request.params, end)
+    except ParameterError as error:
+        raise invalid(str(error), error.param) from error
 
 
 def _check_ids_only(intake: Intake, body: CompletionBody) -> None:

@@ -73,6 +73,7 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     response_format: Any = None
     structured_outputs: Any = None
+    thinking_token_budget: int | None = None
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
@@ -167,7 +168,6 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "repetition_detection": (),
     "structural_tag": (),
     "suffix": ("",),
-    "thinking_token_budget": (),
     "truncate_prompt_tokens": (),
     "verbosity": (),
     "vllm_xargs": (),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kvasir_engine.grammar.thinking import Thinking, ThinkingMatcher, begin
+from kvasir_engine.grammar.thinking import Thinking, ThinkingMatcher, begin, is_over, num_unmasked
 
 OPEN, CLOSE, ONLY = 40, 41, 7
 
@@ -83,3 +83,44 @@ def test_without_reasoning_it_is_the_grammars_own_matcher() -> None:
 def test_the_last_bit_of_a_word_is_one_too() -> None:
     made = ThinkingMatcher(OneToken(), Thinking(31, CLOSE, opened=False))
     assert allowed(made) == [ONLY, 31]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("budget", [0, 3])
+def test_behind_its_budget_only_the_closer_may_follow(budget: int, opened: bool) -> None:
+    made = begin(None, [0], Thinking(OPEN, CLOSE, opened, budget))
+    assert isinstance(made, ThinkingMatcher)
+    tokens = [*([] if opened else [OPEN]), *range(1, budget + 1)]
+    for token in tokens:
+        assert len(allowed(made)) == 64
+        assert made.accept(token)
+    assert num_unmasked(made) == len(tokens)
+    assert allowed(made) == [CLOSE]
+    assert not is_over(made)
+    assert made.accept(CLOSE)
+    assert (is_over(made), len(allowed(made))) == (True, 64)
+    made.restart()
+    assert (is_over(made), made.num_accepted) == (False, 0)
+
+
+def test_a_grammar_needs_masks_from_the_first_token_to_the_last() -> None:
+    made = begin(OneToken(), [0], Thinking(OPEN, CLOSE, opened=True, budget=1))
+    assert isinstance(made, ThinkingMatcher)
+    assert num_unmasked(made) == num_unmasked(OneToken()) == 0
+    for token in (5, CLOSE):
+        assert made.accept(token)
+    assert allowed(made) == [ONLY]
+    assert not is_over(made)
+    assert not is_over(OneToken())
+
+
+def test_an_output_that_begins_otherwise_has_no_budget() -> None:
+    made = begin(None, [0], Thinking(OPEN, CLOSE, opened=False, budget=0))
+    assert isinstance(made, ThinkingMatcher)
+    assert made.accept(5)
+    assert is_over(made)
+
+
+def test_reasoning_without_a_budget_or_a_grammar_needs_no_matcher() -> None:
+    assert begin(None, [0], Thinking(OPEN, CLOSE, opened=True)) is None
+    assert begin(None, [0], None) is None

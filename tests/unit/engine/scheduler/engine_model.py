@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir_engine.core.loop import CoreLoop
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest, FinishReason, Resume
@@ -112,6 +113,7 @@ class EngineModel:
         sample_index: int = 0,
         seed: int | None = None,
         client: int = 0,
+        thinking: Thinking | None = None,
         **params: Any,
     ) -> EngineRequest:
         """The next request. Its seed follows from its handle unless given."""
@@ -127,6 +129,7 @@ class EngineModel:
             priority=priority,
             client=client,
             resume=None if resume is None else Resume(list(resume), seed, sample_index),
+            thinking=thinking,
         )
 
     def end(self, handle: int) -> None:

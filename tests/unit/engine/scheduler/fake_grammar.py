@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.step_plan import Int32Array
 
 VOCAB = 24
@@ -17,6 +18,23 @@ def may_follow(grammar: str, output: Sequence[int]) -> list[int]:
         return []
     found = [t for t in range(VOCAB) if hash((grammar, tuple(output), t)) & 8]
     return found or [len(output) % VOCAB]
+
+
+def may_follow_all(
+    grammar: str | None, thinking: Thinking | None, output: Sequence[int]
+) -> Sequence[int]:
+    """Tokens that may follow `output`, of a grammar behind reasoning."""
+    after = list(output)
+    if thinking is not None and (thinking.opened or output[:1] == [thinking.opener]):
+        inside = after if thinking.opened else after[1:]
+        if thinking.closer not in inside:
+            ends = thinking.budget is not None and len(inside) >= thinking.budget
+            return [thinking.closer] if ends else range(VOCAB)
+        after = inside[inside.index(thinking.closer) + 1 :]
+    if grammar is None:
+        return range(VOCAB)
+    may_open = thinking is not None and not thinking.opened and not output
+    return [*may_follow(grammar, after), *([thinking.opener] if thinking and may_open else [])]
 
 
 class FakeMatcher:

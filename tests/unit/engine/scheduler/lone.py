@@ -14,7 +14,7 @@ from kvasir_engine.core.beam_search import BeamSearch, FinishedBeam
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.step_plan import Float32Array, RowSampling
 
-from .fake_grammar import VOCAB, may_follow
+from .fake_grammar import VOCAB, may_follow_all
 
 
 def extend(identity: int, token: int) -> int:
@@ -98,7 +98,7 @@ def lone_run(
     while True:
         position = len(prefix) + len(out)
         outputs = position - request.num_prompt_tokens
-        allowed = range(VOCAB) if grammar is None else may_follow(grammar, [*resumed, *out])
+        allowed = may_follow_all(grammar, request.thinking, [*resumed, *out])
         token = draw(sampling, last, position, outputs, allowed)
         last = extend(last, token)
         out.append(token)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.request import FinishReason
+from kvasir_engine.scheduler.sequence import NEVER
 
 from .engine_model import EngineModel
 from .fake_grammar import may_follow
@@ -100,4 +102,111 @@ def test_plans_without_constrained_rows_have_no_masks(
     assert masked[:2] == [True, True]
     assert not any(masked[2:])
     assert engine.scheduler.rows.num_constrained == 0
-    assert np.count_nonzero(engine.scheduler.rows.constrained) <= 1
+    assert np.count_nonzero(engine.scheduler.rows.masked_from < NEVER) <= 1
+
+
+OPEN, CLOSE = 22, 23
+
+
+def section(output: list[int]) -> list[int]:
+    """Reasoning that the prompt has opened, up to its end."""
+    return output[: output.index(CLOSE)]
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("budget", [0, 1, 6])
+def test_a_budget_ends_reasoning_and_the_answer_goes_on(
+    engine_model: Callable[..., EngineModel], budget: int, overlap: bool
+) -> None:
+    engine = engine_model(overlap=overlap)
+    handle = engine.add(
+        [1, 2, 3], max_tokens=16, thinking=Thinking(OPEN, CLOSE, opened=True, budget=budget)
+    )
+    engine.run()
+    output = engine.heard[handle].tokens
+    assert (len(output), len(section(output))) == (16, budget)
+
+
+def test_steps_within_and_behind_the_budget_have_no_masks(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    engine.add([1, 2, 3], max_tokens=16, thinking=Thinking(OPEN, CLOSE, opened=True, budget=6))
+    engine.run()
+    masked = [plan.masked is not None for plan in engine.device.plans]
+    # The step that forces the end, and the next, which was planned before that had been heard.
+    assert masked == [False] * 6 + [True] * 2 + [False] * 8
+
+
+def test_reasoning_that_ends_within_its_budget_is_masked_once(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    ends = Thinking(OPEN, CLOSE, opened=True, budget=11)
+    seed = next(
+        seed
+        for seed in range(1000)
+        if CLOSE in engine.lone_tokens([1, 2], max_tokens=10, seed=seed)
+    )
+    handle = engine.add([1, 2], max_tokens=24, seed=seed, thinking=ends)
+    free = engine.lone_tokens([1, 2], max_tokens=24, seed=seed)
+    engine.run()
+    assert engine.heard[handle].tokens == free
+    assert sum(plan.masked is not None for plan in engine.device.plans) == 1
+
+
+def test_an_output_that_does_not_think_has_no_budget(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    handles = [
+        engine.add([i, 2], max_tokens=12, thinking=Thinking(OPEN, CLOSE, False, budget=2))
+        for i in range(60)
+    ]
+    engine.run()
+    outputs = [engine.heard[each].tokens for each in handles]
+    thinking = [each for each in outputs if each[0] == OPEN]
+    assert thinking
+    assert all(CLOSE in each[1:4] for each in thinking)
+    free = [engine.lone(engine.heard[h].request)[0] for h in handles]
+    assert free == outputs
+
+
+def test_a_grammar_begins_behind_a_budget(engine_model: Callable[..., EngineModel]) -> None:
+    engine = engine_model()
+    handle = engine.add(
+        [1, 2],
+        max_tokens=12,
+        n=2,
+        structured_outputs="one",
+        thinking=Thinking(OPEN, CLOSE, opened=True, budget=3),
+    )
+    engine.run()
+    for output in (engine.heard[handle + i].tokens for i in range(2)):
+        form = output[len(section(output)) + 1 :]
+        assert len(section(output)) <= 3
+        assert all(token in may_follow("one", form[:i]) for i, token in enumerate(form))
+
+
+def test_a_budget_counts_resumed_and_preempted_tokens(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model(num_blocks=(12,), rows=3)
+    thinking = Thinking(OPEN, CLOSE, opened=True, budget=9)
+    handles = [engine.add([i, 2, 3, 4], max_tokens=24, thinking=thinking) for i in range(3)]
+    resumed = engine.lone_tokens([9, 9], max_tokens=20, thinking=thinking)
+    handles.append(engine.add([9, 9], max_tokens=20, thinking=thinking, resume=resumed[:5]))
+    engine.run()
+    assert engine.counters.preemptions
+    assert all(len(section(engine.heard[each].tokens)) <= 9 for each in handles[:3])
+    assert resumed[:5] + engine.heard[handles[3]].tokens == resumed
+
+
+def test_resumed_reasoning_beyond_the_budget_ends_at_once(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    thinking = Thinking(OPEN, CLOSE, opened=True, budget=2)
+    handle = engine.add([1, 2], max_tokens=12, thinking=thinking, resume=[4, 5, 6, 7])
+    engine.run()
+    assert engine.heard[handle].tokens[0] == CLOSE

@@ -19,6 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kvasir_engine.grammar.thinking import Thinking
+
 pytestmark = pytest.mark.slow
 
 SIZE = 4
@@ -84,6 +86,9 @@ requests = st.fixed_dictionaries(
         "ignore_eos": st.booleans(),
         "client": st.integers(0, 2),
         "structured_outputs": st.sampled_from(["one", "another", "ends 3"]),
+        "thinking": st.builds(
+            Thinking, st.just(22), st.just(23), st.booleans(), st.sampled_from([None, 0, 1, 3, 8])
+        ),
     },
 )
 

@@ -90,6 +90,22 @@ def test_tokens_depend_on_seed_sample_index_and_position_alone():
     assert of(0, 7, 0, [1, 2, 3, base[0]]) == [*base[1:], of(0, 7, 0, [1, 2, 3, 4])[-1]]
 
 
+def test_masked_rows_sample_what_their_masks_allow():
+    bench = Bench()
+    bench.prefill(0, RowSampling(seed=1), [1, 2])
+    bench.prefill(1, RowSampling(seed=2), [1, 2])
+    free = Bench()
+    free.prefill(1, RowSampling(seed=2), [1, 2])
+    masks = np.zeros((2, 10), dtype=np.int32)
+    masks[0, 7] = 1 << 5
+    masks[1] = -1
+    fields = {"masked": ints([0, 1]), "masks": masks}
+    tokens = bench.decode([0, 1], **fields).tokens.tolist()
+    assert tokens == [7 * 32 + 5, *free.decode([1]).tokens.tolist()]
+    with pytest.raises(RuntimeError, match="before the plan had its masks"):
+        bench.decode([0], masked=ints([0]))
+
+
 def test_rows_in_a_batch_equal_rows_alone():
     samplings = [RowSampling(seed=row * 3, temperature=row % 2) for row in range(16)]
     bench = Bench()

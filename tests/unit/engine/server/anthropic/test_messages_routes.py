@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -134,6 +135,20 @@ async def test_the_order_of_events(start: Any) -> None:
     assert [json.loads(data.removeprefix("data: "))["type"] for _, data in events] == names
 
 
+async def test_a_budget_limits_the_thinking(start: Any) -> None:
+    server = await start()
+    tokenizer = server.core.tokenizer
+    tokenizer.backend.add_special_tokens(["<think>", "</think>"])
+    state = server.app.state.server
+    parsing = Parsing.choose(tokenizer, None, tools="none", reasoning="think")
+    intake = state.intake(None)
+    intake.maker = replace(intake.maker, parsing=parsing, vocab_size=1 << 20)
+    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+    async with client_of(server) as client:
+        await client.messages.create(**BODY, thinking=thinking)
+    assert server.core.requests[-1].thinking.budget == 1024
+
+
 async def test_a_stop_sequence(start: Any) -> None:
     server = await start()
     async with client_of(server) as client:
@@ -207,7 +222,16 @@ def of_user(*content: Any) -> dict[str, Any]:
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"stop_sequences": [""]}, "a stop string must have 1 to"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+            "thinking.budget_tokens needs a model whose answers begin with reasoning",
+        ),
+        ({"thinking": {"type": "enabled"}}, 'whole number, with type "enabled"; it is missing.'),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1.5}}, "it is 1.5."),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": -1}},
+            "thinking.budget_tokens must be a number in [0, 2.14748e+09], got -1.",
+        ),
         ({"thinking": {"type": "deep"}}, "thinking.type must be"),
         ({"tools": [{"type": "web_search_20250305"}]}, "tools[0] is of type 'web_search_20250305'"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema must be"),

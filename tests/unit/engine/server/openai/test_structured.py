@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,7 +78,10 @@ async def reply(start_server: Any, *, marked: bool, **fields: Any) -> tuple[Any,
     if marked:
         tokenizer.backend.add_special_tokens(["<think>", "</think>"])
     parsing = Parsing.choose(tokenizer, None, tools="none", reasoning="think")
-    server.app.state.server.preparer._parsing = parsing
+    state = server.app.state.server
+    state.preparer._parsing = parsing
+    intake = state.intake(None)
+    intake.maker = replace(intake.maker, parsing=parsing, vocab_size=1 << 20)
     chat = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
     return server, await server.post("/v1/chat/completions", {**chat, **fields})
 
@@ -106,3 +110,43 @@ async def test_a_form_beside_reasoning_without_tokens_is_refused(start_server: A
     assert error["message"] == (
         "guided_regex does not work together with reasoning in the format think."
     )
+
+
+@pytest.mark.parametrize("form", [{}, {"guided_regex": "a"}])
+async def test_a_budget_limits_the_reasoning_of_a_chat(
+    start_server: Any, form: dict[str, Any]
+) -> None:
+    server, answer = await reply(start_server, marked=True, thinking_token_budget=0, **form)
+    assert answer.status_code == 200, answer.text
+    [request] = server.core.requests
+    closer = server.core.tokenizer.backend.token_to_id("</think>")
+    assert (request.thinking.closer, request.thinking.budget) == (closer, 0)
+
+
+async def test_a_budget_of_a_completion_looks_at_the_end_of_its_prompt(start_server: Any) -> None:
+    server, _ = await reply(start_server, marked=True)
+    body = {"model": "tiny", "prompt": "hi<think>", "thinking_token_budget": 7}
+    assert (await server.post("/v1/completions", body)).status_code == 200
+    thinking = server.core.requests[-1].thinking
+    assert (thinking.opened, thinking.budget) == (True, 7)
+
+
+@pytest.mark.parametrize(
+    ("marked", "budget", "message"),
+    [
+        (
+            False,
+            3,
+            "thinking_token_budget does not work together with reasoning in the format think; "
+            "leave it out.",
+        ),
+        (True, -1, "thinking_token_budget must be a number in [0, 2.14748e+09], got -1."),
+    ],
+)
+async def test_a_budget_that_cannot_be_kept_is_refused(
+    start_server: Any, marked: bool, budget: int, message: str
+) -> None:
+    _, answer = await reply(start_server, marked=marked, thinking_token_budget=budget)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "thinking_token_budget")
+    assert error["message"] == message

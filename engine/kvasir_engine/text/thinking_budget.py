@@ -1,0 +1,63 @@
+"""Budgets of reasoning: where a request's reasoning stands, and what cannot be limited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvasir.text.tokenizer import Tokenizer
+from kvasir_engine.grammar.thinking import Thinking
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.reasoning import PromptEnd
+
+PARAM = "thinking_token_budget"
+PROMPT_END = 64
+"""Tokens and characters of a prompt that show whether it has opened the reasoning."""
+
+
+def prompt_end(tokenizer: Tokenizer, ids: Sequence[int]) -> PromptEnd:
+    """Return the end of the prompt with these token ids."""
+    text = tokenizer.decode(list(ids[-PROMPT_END:]), skip_special_tokens=False)
+    return PromptEnd(text[-PROMPT_END:])
+
+
+def limited_thinking(
+    params: SamplingParams,
+    parsing: Parsing | None,
+    tokenizer: Tokenizer,
+    end: PromptEnd,
+    *,
+    vocab_size: int,
+) -> Thinking | None:
+    """Return the reasoning that `params` limit; None if they limit none, or the prompt has ended
+    it. Raises ParameterError."""
+    budget = params.thinking_token_budget
+    if budget is None:
+        return None
+    if parsing is None or parsing.reasoning is None:
+        raise _refused("needs a model whose answers begin with reasoning (--reasoning-parser)")
+    try:
+        thinking = parsing.thinking(tokenizer, end)
+    except ValueError as error:
+        raise _refused(f"does not work together with {error}") from error
+    if thinking is None:
+        return None
+    if max(thinking.opener, thinking.closer) >= vocab_size:
+        raise _refused("needs tokens around the reasoning that the model has")
+    _check_closer(params, thinking.closer)
+    return replace(thinking, budget=budget)
+
+
+def _check_closer(params: SamplingParams, closer: int) -> None:
+    """Refuse what would ban the token that ends the reasoning."""
+    if params.allowed_token_ids is not None and closer not in params.allowed_token_ids:
+        raise _refused(f"needs token {closer}, which ends the reasoning, in allowed_token_ids")
+    if any(word[-1] == closer for word in params.bad_words_token_ids):
+        raise _refused("does not work together with bad_words that end as the reasoning does")
+    if params.min_tokens and closer in params.stop_token_ids:
+        raise _refused(f"does not work together with min_tokens and stop token {closer}")
+
+
+def _refused(what: str) -> ParameterError:
+    return ParameterError(PARAM, f"{PARAM} {what}; leave it out.")
