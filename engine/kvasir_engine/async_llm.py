@@ -17,7 +17,7 @@ from kvasir_engine.inputs import Prompt, RequestMaker, cache_salt
 from kvasir_engine.kv.prefix_seed import engine_seed
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
 from kvasir_engine.outputs import GenerationError, RequestOutput
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.settings import make_settings
 from kvasir_engine.text.output_assembler import OutputAssembler
 
@@ -99,6 +99,12 @@ class AsyncLLM:
         """
         text, ids = self._maker.tokenise(prompt)
         params = sampling_params or SamplingParams()
+        if params.logits_processors:
+            raise ParameterError(
+                "logits_processors",
+                "logits_processors do not work with AsyncLLM, whose core is another process, to "
+                "which functions are not sent; use LLM.",
+            )
         name = request_id or str(next(self._ids))
         request = self._maker.request(
             name, ids, params, priority=priority, cache_salt=cache_salt(prompt)

@@ -166,6 +166,7 @@ class LLM:
 
     def close(self) -> None:
         """Free the device."""
+        self._core.loop.biases.close()
         self._core.built_runner.runner.close()
 
     def _job(
@@ -176,6 +177,7 @@ class LLM:
         priority: int = 0,
         salt: str = "",
     ) -> OutputAssembler:
+        self._check_processors(params)
         request = self._maker.request(
             str(self._next_id), ids, params, priority=priority, cache_salt=salt
         )
@@ -189,6 +191,19 @@ class LLM:
             self._grammars[request.handle] = self._grammar(Constraint.of_key(request.constraint))
         tokenizer = self._maker.tokenizer if params.detokenize else None
         return OutputAssembler(request, tokenizer, text)
+
+    def _check_processors(self, params: SamplingParams) -> None:
+        """Refuse functions that cannot reach the logits."""
+        if not params.logits_processors:
+            return
+        ranks = self.settings.tensor_parallel_size
+        if ranks > 1 or self.settings.device == "sim":
+            what = f"tensor_parallel_size {ranks}" if ranks > 1 else "device sim"
+            raise ParameterError(
+                "logits_processors",
+                f"logits_processors do not work with {what}: functions are not sent to other "
+                "processes, and a simulated engine has no logits; leave them out.",
+            )
 
     def _grammar(self, constraint: Constraint) -> Grammar:
         compiler = self._core.grammars

@@ -21,6 +21,8 @@ class Parameter:
     """False when only the default works together with use_beam_search."""
     only_beams: bool = False
     """True when only the default works without use_beam_search."""
+    offline: bool = False
+    """True when only LLM takes it."""
     internal: bool = False
     """True when no caller sets it."""
 

@@ -11,7 +11,7 @@ import json
 from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kvasir_engine.parameter import Parameter, parameter
 
@@ -22,9 +22,15 @@ MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_TOKENS = 32
 MAX_BAD_WORD_CHARS = 1024
+MAX_LOGITS_PROCESSORS = 16
 MAX_N = 256
 MAX_SHOWN_CHARS = 60
 MAX_SEED = 2**63 - 1
+
+LogitsProcessor: TypeAlias = Any
+"""Function of a sample's prompt ids and output ids, lists of int, that returns a tensor, float32
+[vocab], which is added to the next token's logits (sampling/logits_processors.py). No Callable:
+messages are decoded by the fields' types, and have none."""
 
 
 class ParameterError(ValueError):
@@ -176,6 +182,13 @@ class SamplingParams:
         high=2**31 - 1,
         beams=False,
     )
+    logits_processors: list[LogitsProcessor] = parameter(
+        list,
+        "Functions of prompt and output ids to biases of the logits; of `LLM` alone.",
+        max_items=MAX_LOGITS_PROCESSORS,
+        beams=False,
+        offline=True,
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.stop
@@ -245,6 +258,13 @@ class SamplingParams:
                 raise ParameterError(
                     "bad_words",
                     f"a bad word takes at most {MAX_BAD_WORD_CHARS} characters, got {len(text)}.",
+                )
+        for each in self.logits_processors:
+            if not callable(each):
+                raise ParameterError(
+                    "logits_processors",
+                    "logits_processors takes functions of prompt and output ids, got "
+                    f"{repr(each)[:MAX_SHOWN_CHARS]}.",
                 )
         for ids in self.bad_words_token_ids:
             if not 1 <= len(ids) <= MAX_BAD_WORD_TOKENS:

@@ -144,6 +144,12 @@ class StepPlan:
     """Tokens that each of these may sample, [masked, words] (grammar/matcher.py); filled between
     the forward pass and the sampling."""
 
+    biased: Int32Array | None = None
+    """Indices into `sample_rows` of rows that have logits processors, [biased]; None = there are
+    none. Of plans within one process alone."""
+    biases: list[Any] = field(default_factory=list)
+    """Tensors that are added to the logits of each of these, float32 [vocab] of any device."""
+
     @property
     def num_tokens(self) -> int:
         """Tokens computed by this step."""

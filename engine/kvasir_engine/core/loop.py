@@ -8,11 +8,13 @@ from contextlib import suppress
 from typing import Protocol
 
 from kvasir_engine.core.beam_requests import BeamRequests
+from kvasir_engine.core.logits_biases import LogitsBiases
 from kvasir_engine.core.recovery import StepRecovery
 from kvasir_engine.grammar.matcher import Grammar
 from kvasir_engine.request import EngineRequest, FinishReason, SampleDelta
 from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.step_plan import StepPlan
 from kvasir_engine.step_runner import Runner, StepHandle
@@ -62,6 +64,7 @@ class CoreLoop:
         self.scheduler = scheduler
         self.runner = runner
         self.beams = BeamRequests(scheduler)
+        self.biases = LogitsBiases(scheduler)
         self._depth = 2 if overlap else 1
         self._watcher = watcher
         self._in_flight: deque[tuple[StepPlan, StepHandle]] = deque()
@@ -77,7 +80,7 @@ class CoreLoop:
         if request.params.use_beam_search:
             self.beams.start(request)
         else:
-            self.scheduler.add(request, grammar=grammar)
+            self.biases.watch(self.scheduler.add(request, grammar=grammar))
 
     def end(self, handle: int) -> None:
         """Stop a sample, or the whole beam search it belongs to; unknown handles are ignored."""
@@ -101,6 +104,7 @@ class CoreLoop:
         that failed, until nothing is in flight. Raises what the runner says when the device cannot
         go on; every request has been withdrawn then and the loop is idle.
         """
+        self._fail(self.biases.turn())
         later = self._turn()
         earlier, self._early = self._early, None
         return _joined(earlier, later)
@@ -146,16 +150,25 @@ class CoreLoop:
             self._early = _joined(self._early, self._retire())
         if self._launching is None:
             return False
-        news = StepNews.empty()
-        for sequence in self.scheduler.masks.fill_masks(plan):
-            delta = SampleDelta(sequence.handle, [], FinishReason.ERROR, error=GRAMMAR_DEAD_END)
-            news.deltas.append((sequence.request.client, delta))
-            self.scheduler.retire(sequence)
-        self._early = _joined(self._early, news)
+        stuck = self.scheduler.masks.fill_masks(plan)
+        self._fail([(each, GRAMMAR_DEAD_END) for each in stuck])
         return True
+
+    def _fail(self, samples: list[tuple[Sequence, str]]) -> None:
+        """End samples with an error, each by its sentence."""
+        news = StepNews.empty()
+        for sequence, sentence in samples:
+            for each in (sequence, *sequence.siblings):
+                delta = SampleDelta(each.handle, [], FinishReason.ERROR, error=sentence)
+                news.deltas.append((each.request.client, delta))
+            self.scheduler.retire(sequence)
+        if samples:
+            self._early = _joined(self._early, news)
 
     def _retire(self) -> StepNews | None:
         if not self._in_flight:
+            if self.biases.wait():
+                return None
             self._fruitless = self._fruitless + 1 if self.scheduler.has_work else 0
             if self._fruitless <= STUCK_AFTER:
                 return None

@@ -19,7 +19,7 @@ from kvasir_engine.device.collectives import collectives_capturable
 from kvasir_engine.device.device_errors import require_usable, seen_at_once
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
-from kvasir_engine.device.upload import upload_all
+from kvasir_engine.device.upload import upload, upload_all
 from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.kv.cache_spec import KVScales, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -30,7 +30,7 @@ from kvasir_engine.runner.graphs.full import Draw, Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
 from kvasir_engine.runner.torch_step import TorchStep
-from kvasir_engine.sampling.sampler import GrammarMasks, SampleBatch, Sampler
+from kvasir_engine.sampling.sampler import GrammarMasks, RowBiases, SampleBatch, Sampler
 from kvasir_engine.sampling.sampling_state import SamplingState
 from kvasir_engine.sampling.token_logprobs import prompt_logprobs
 from kvasir_engine.step_plan import StepPlan
@@ -208,6 +208,7 @@ class TorchRunner:
         return (
             plan.top_logprobs < 0
             and plan.masked is None
+            and plan.biased is None
             and not (plan.forks or plan.prompt_logprobs)
             and np.array_equal(plan.sample_rows, plan.rows)
             and not self.sampling.has_edits[plan.rows].any()
@@ -216,7 +217,8 @@ class TorchRunner:
     def _shard_to_sample(self, plan: StepPlan) -> VocabShard | None:
         """Return this rank's part of the vocabulary where its best scores, instead of all logits,
         are enough for the step's tokens."""
-        whole = plan.top_logprobs >= 0 or plan.masked is not None
+        edited = plan.masked is not None or plan.biased is not None
+        whole = plan.top_logprobs >= 0 or edited
         if whole or not self.sampling.choose_by_score(plan.sample_rows):
             return None
         return self.model.vocab_shard
@@ -277,6 +279,7 @@ class TorchRunner:
             history=self.batch.history,
             num_prompt=self.batch.num_prompt,
             masks=self._masks(plan),
+            biases=self._biases(plan),
         )
         last, shard = hidden[inputs.query_ends[entries]], self._shard_to_sample(plan)
         if shard is None:
@@ -294,6 +297,12 @@ class TorchRunner:
             raise RuntimeError("sample() was called before the plan had its masks.")
         given = (plan.masked.astype(np.int64), plan.masks)
         return GrammarMasks(*upload_all(given, self.device))
+
+    def _biases(self, plan: StepPlan) -> RowBiases | None:
+        if plan.biased is None:
+            return None
+        biases = torch.stack([each.to(self.device) for each in plan.biases])
+        return RowBiases(upload(plan.biased.astype(np.int64), self.device), biases)
 
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor

@@ -1,9 +1,9 @@
 """Sampler from logits to tokens: stateless, for every row of a step.
 
 Order, as in vLLM and HF: log-probabilities of the raw logits; allowed ids, bad words, early
-stops, logit bias, penalties, masks of grammars; then the arg max of greedy rows, or temperature,
-min-p, top-k, top-p and the arg max under Gumbel noise, which is a draw from the softmax (Gumbel
-1954).
+stops, logit bias, biases of logits processors, penalties, masks of grammars; then the arg max of
+greedy rows, or temperature, min-p, top-k, top-p and the arg max under Gumbel noise, which is a draw
+from the softmax (Gumbel 1954).
 
 Nothing waits for the device: which features are in play is known on the CPU from the rows' own
 parameters, and each is computed for the rows that use it alone.
@@ -89,6 +89,15 @@ class GrammarMasks:
 
 
 @dataclass(frozen=True, slots=True)
+class RowBiases:
+    """Biases of the entries that have logits processors, on the device: int64 [n] entries, fp32
+    [n, vocab] biases."""
+
+    entries: Tensor
+    biases: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class SampleBatch:
     """The rows of one step that sample a token.
 
@@ -104,6 +113,7 @@ class SampleBatch:
     history: Tensor
     num_prompt: Tensor
     masks: GrammarMasks | None = None
+    biases: RowBiases | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +191,7 @@ class Sampler:
     def _edit(self, logits: Tensor, batch: SampleBatch, *, keep_raw: bool) -> Tensor:
         """Masks, bans, biases and penalties: in place, or on a copy when raw logits are needed."""
         state, rows = self._state, batch.rows_cpu
-        if not state.has_edits[rows].any():
+        if not state.has_edits[rows].any() and batch.biases is None:
             return logits
         allowed = state.allowed.of_batch(rows)
         words = state.bad_words.of_batch(rows)
@@ -189,7 +199,7 @@ class Sampler:
         bias = state.bias.of_batch(rows)
         penalised = np.flatnonzero(state.has_penalties[rows])
         by_kernel = None if self._kernels is None else self._kernels.penalise
-        if allowed or words or stops or bias or by_kernel is None:
+        if allowed or words or stops or bias or batch.biases or by_kernel is None:
             logits = logits.to(torch.float32, copy=keep_raw)
         if allowed is not None:
             edits.keep_allowed(logits, allowed)
@@ -199,6 +209,8 @@ class Sampler:
             self._ban_early_stops(logits, batch, stops)
         if bias is not None:
             logits.view(-1).scatter_add_(0, bias.flat, bias.values)
+        if batch.biases is not None:
+            logits.index_add_(0, batch.biases.entries, batch.biases.biases)
         if by_kernel is not None and penalised.size:
             return by_kernel(logits, batch.rows, state.counts, state.tables)
         for start in range(0, penalised.size, self._chunk):

@@ -32,10 +32,8 @@ class ChunkedPrefill:
         if not builder.prefilling:
             return
         t = self.rows
-        left = t.total - t.computed
-        rows = (t.active & (t.total < t.limit) & ((left > 1) | (t.special & (left > 0)))).nonzero()[
-            0
-        ]
+        going = t.going()
+        rows = going[(t.total[going] - t.computed[going] > 1) | t.special[going]]
         for sequence in sorted((t.sequence(int(row)) for row in rows), key=self.waiting.key):
             if builder.budget <= 0:
                 return

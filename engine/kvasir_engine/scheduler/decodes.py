@@ -24,12 +24,11 @@ class DecodePlanner:
     def plan_decodes(self, builder: PlanBuilder) -> None:
         """Add every row with exactly one token to compute, if its block is there."""
         t = self.rows
-        left = t.total - t.computed
-        going = (t.active & (t.total < t.limit) & (left > 0)).nonzero()[0]
-        plain = (left[going] == 1) & ~t.special[going]
+        going = t.going()
+        plain = (t.total[going] - t.computed[going] == 1) & ~t.special[going]
         # Counting is several times as fast as all(), which goes through Python.
         builder.prefilling = int(np.count_nonzero(plain)) < len(plain)
-        ready = (going[plain] if builder.prefilling else going).astype(np.int32)
+        ready = going[plain] if builder.prefilling else going
         short = ready[t.computed[ready] >= t.capacity[ready]]
         if len(short):
             ready = self._give_blocks(builder, ready, short)

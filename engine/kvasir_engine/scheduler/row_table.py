@@ -50,6 +50,10 @@ class RowTable:
         """Position from which on a row's tokens are sampled with masks, [rows]."""
         self.num_constrained = 0
         """Rows that may need masks: mostly none, and then nobody looks for them."""
+        self.awaits_bias = np.zeros(num_rows, dtype=np.bool_)
+        """True for rows whose next token has no bias yet, [rows]."""
+        self.num_processed = 0
+        """Rows that have logits processors: mostly none, and then nobody looks for them."""
         self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
         self.many_stops: set[int] = set()
         """Rows with more stop ids than the table holds."""
@@ -99,6 +103,8 @@ class RowTable:
         self.num_logprobs += params.logprobs is not None
         self.masked_from[row] = sequence.masked_from
         self.num_constrained += sequence.matcher is not None
+        self.awaits_bias[row] = False
+        self.num_processed += sequence.has_processors
         self.quiet[row] = sequence.announced and params.logprobs is None
         stops = sequence.request.all_stop_ids()
         self.stop_ids[row] = NO_TOKEN
@@ -115,6 +121,7 @@ class RowTable:
         self.many_stops.discard(row)
         self.num_logprobs -= sequence.request.params.logprobs is not None
         self.num_constrained -= sequence.matcher is not None
+        self.num_processed -= sequence.has_processors
         sequence.row = -1
         self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)
@@ -127,6 +134,26 @@ class RowTable:
             return None
         masked = (self.total[rows] > self.masked_from[rows]).nonzero()[0]
         return masked.astype(np.int32) if len(masked) else None
+
+    def going(self) -> Int32Array:
+        """Return the rows that have tokens to compute and may go on."""
+        left = self.total - self.computed
+        going = (self.active & (self.total < self.limit) & (left > 0)).nonzero()[0]
+        if self.num_processed:
+            going = going[~self.awaits_bias[going]]
+        return going.astype(np.int32)
+
+    def add_biases(self, plan: StepPlan) -> None:
+        """Give `plan` the biases of what it samples; none of these rows samples again before it
+        has another one."""
+        if not self.num_processed:
+            return
+        owners = [self.sequence(row) for row in plan.sample_rows.tolist()]
+        biased = [i for i, owner in enumerate(owners) if owner.has_processors]
+        if biased:
+            plan.biased = np.array(biased, dtype=np.int32)
+            plan.biases = [owners[i].bias for i in biased]
+            self.awaits_bias[plan.sample_rows[plan.biased]] = True
 
     def hits_stop(
         self, rows: Int32Array, tokens: Int32Array

@@ -32,7 +32,7 @@ from kvasir_engine.scheduler.sequence import Sequence, SequenceState, make_seque
 from kvasir_engine.scheduler.step_limit import StepLimit
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.settings import SchedulerSettings
-from kvasir_engine.step_plan import StepPlan
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 
 class Scheduler:
@@ -134,7 +134,7 @@ class Scheduler:
         row = sequence.row
         if row >= 0:
             self.commits.keep_tail(sequence)
-        tokens = self.rows.known_tokens(row) if row >= 0 else sequence.tokens.copy()
+        tokens = self.known_tokens(sequence)
         tokens[-1] = token
         fork = Sequence(
             request=sequence.request,
@@ -149,6 +149,11 @@ class Scheduler:
         )
         self._queue(fork)
         return fork
+
+    def known_tokens(self, sequence: Sequence) -> Int32Array:
+        """A copy of a sequence's known tokens."""
+        row = sequence.row
+        return self.rows.known_tokens(row) if row >= 0 else sequence.tokens.copy()
 
     def _queue(self, lead: Sequence) -> None:
         lead.times.queued = time.monotonic()
@@ -261,7 +266,10 @@ class Scheduler:
     def has_work(self) -> bool:
         """True while a further step may have something to do."""
         return bool(
-            len(self.waiting) or np.count_nonzero(self.rows.active) or self.releases.pending
+            len(self.waiting)
+            or self.waiting.held
+            or np.count_nonzero(self.rows.active)
+            or self.releases.pending
         )
 
     def prefill_backlog(self) -> int:
@@ -291,6 +299,7 @@ class Scheduler:
             self._advance(plan)
             self._forks.planned(builder)
             plan.masked = self.rows.masked_among(plan.sample_rows)
+            self.rows.add_biases(plan)
             if self._replaced:
                 plan.replaced = np.array(self._replaced, dtype=np.int32)
                 self._replaced.clear()

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,20 @@ class Sequence:
     num_preemptions: int = 0
     matcher: GrammarMatcher | None = None
     """Place of its output in what constrains it, if something does: a grammar, a budget."""
+    bias: Any = None
+    """Tensor that its logits processors gave last, for the token at position `bias_for`."""
+    bias_for: int = -1
     times: Times = field(default_factory=Times)
+
+    @property
+    def has_processors(self) -> bool:
+        """True if each of its tokens needs a bias first."""
+        return bool(self.request.params.logits_processors)
+
+    @property
+    def awaits_bias(self) -> bool:
+        """True if it has no row yet and cannot be given one."""
+        return self.has_processors and self.bias_for != len(self.tokens)
 
     @property
     def rows_needed(self) -> int:

@@ -18,6 +18,8 @@ class WaitingQueue:
         self._by_priority = policy == "priority"
         self._heap: list[tuple[tuple[int, int], Sequence]] = []
         self._dropped: set[int] = set()
+        self.held: dict[int, Sequence] = {}
+        """Sequences by handle that cannot be given a row before they have a bias."""
         self.num_tokens = 0
         """Tokens to prefill, prefix hits not subtracted."""
 
@@ -29,7 +31,11 @@ class WaitingQueue:
         return (sequence.request.priority if self._by_priority else 0, sequence.order)
 
     def push(self, sequence: Sequence) -> None:
-        """Add a sequence."""
+        """Add a sequence; one that awaits a bias is held back until it is pushed again."""
+        if sequence.awaits_bias:
+            self.held[sequence.handle] = sequence
+            return
+        self.held.pop(sequence.handle, None)
         heapq.heappush(self._heap, (self.key(sequence), sequence))
         self.num_tokens += len(sequence.tokens)
 
@@ -47,6 +53,8 @@ class WaitingQueue:
 
     def drop(self, sequence: Sequence) -> None:
         """Forget a sequence that waits here."""
+        if self.held.pop(sequence.handle, None) is not None:
+            return
         self._dropped.add(sequence.order)
         self.num_tokens -= len(sequence.tokens)
         if 2 * len(self._dropped) > len(self._heap):

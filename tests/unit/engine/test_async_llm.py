@@ -49,6 +49,8 @@ async def test_leaving_a_stream_early_aborts_it_and_bad_parameters_run_nothing()
             break
         with pytest.raises(ParameterError, match="top_p"):
             await anext(llm.generate("Hello", SamplingParams(top_p=0.0)))
+        with pytest.raises(ParameterError, match=r"do not work with AsyncLLM, .*; use LLM"):
+            await anext(llm.generate("Hello", SamplingParams(logits_processors=[len])))
         while llm._client.load().running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert llm._client.load().kv_usage == 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from kvasir_engine import LLM, BeamSearchParams, SamplingParams
 from kvasir_engine.outputs import GenerationError
@@ -59,6 +60,41 @@ def test_a_budget_ends_the_reasoning_of_an_answer(
             assert sample.token_ids[0] == first
             assert sample.token_ids.index(last) == budget + 1
             assert len(sample.token_ids) > budget + 2
+
+
+def test_logits_processors_choose_among_tokens(llm: LLM) -> None:
+    vocab = llm._core.built_runner.vocab_size
+
+    def next_of_three(prompt: list[int], output: list[int]) -> torch.Tensor:
+        bias = torch.full((vocab,), -torch.inf)
+        bias[[5, 6, 7][len(output) % 3]] = 0.0
+        return bias
+
+    processed = SamplingParams(n=2, max_tokens=5, logits_processors=[next_of_three])
+    same = GREEDY.clone(ignore_eos=True, logits_processors=[lambda *_: torch.zeros(vocab)])
+    params = [processed, GREEDY.clone(ignore_eos=True), same]
+    outputs = llm.generate(["The quick"] * 3, params, use_tqdm=False)
+    assert [each.token_ids for each in outputs[0].outputs] == [[5, 6, 7, 5, 6]] * 2
+    assert outputs[1].outputs[0].token_ids == outputs[2].outputs[0].token_ids
+
+
+def test_a_processor_that_fails_ends_its_request_alone(llm: LLM) -> None:
+    params = [GREEDY.clone(logits_processors=[lambda *_: 5]), GREEDY]
+    with pytest.raises(GenerationError, match=r"must return a torch tensor .*, got int") as caught:
+        llm.generate(["The quick"] * 2, params, use_tqdm=False)
+    assert [each.outputs[0].finish_reason for each in caught.value.outputs] == ["error", "length"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"tensor_parallel_size": 2}, "tensor_parallel_size 2"), ({"device": "sim"}, "device sim")],
+)
+def test_processors_are_refused_where_they_cannot_reach_the_logits(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(llm, "settings", replace(llm.settings, **change))
+    with pytest.raises(ParameterError, match=f"logits_processors do not work with {words}: func"):
+        llm.generate("a", SamplingParams(logits_processors=[len]), use_tqdm=False)
 
 
 def test_a_budget_for_a_model_without_reasoning_is_refused(llm: LLM) -> None:

@@ -17,7 +17,7 @@ from kvasir_engine.server.openai.schema import ChatBody, CompletionBody
 
 ROOT = Path(__file__).parents[3]
 TYPES = {each.name: str(each.type) for each in fields(SamplingParams)}
-PUBLIC = [name for name, parameter in PARAMETERS.items() if not parameter.internal]
+PUBLIC = [name for name, each in PARAMETERS.items() if not (each.internal or each.offline)]
 GRPC_TYPES = {
     "float": {"double"},
     "bool": {"bool"},

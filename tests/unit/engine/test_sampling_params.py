@@ -81,6 +81,8 @@ def test_what_is_in_range_passes(fields: dict[str, Any]) -> None:
         ({"logit_bias": dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 0.0)}, "logit_bias", "at most"),
         ({"allowed_token_ids": []}, "allowed_token_ids", "must not be empty"),
         ({"allowed_token_ids": [5, 100]}, "allowed_token_ids", "token 100"),
+        ({"logits_processors": [5]}, "logits_processors", "prompt and output ids, got 5"),
+        ({"logits_processors": [len] * 17}, "logits_processors", "at most 16"),
         ({"bad_words": ["x"] * 129}, "bad_words", "at most 128"),
         ({"bad_words_token_ids": [[]]}, "bad_words", "1 to 32 tokens long, got 0"),
         ({"bad_words_token_ids": [[1] * (MAX_BAD_WORD_TOKENS + 1)]}, "bad_words", "got 33"),

@@ -79,6 +79,8 @@ plans = st.builds(
     prompt_logprobs=few(prompt),
     masked=st.none() | int32,
     masks=st.none() | pairs,
+    biased=st.none() | int32,
+    biases=st.just([]),
 )
 
 

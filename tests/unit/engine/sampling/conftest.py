@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-    from kvasir_engine.sampling.sampler import Sampled
+    from kvasir_engine.sampling.sampler import RowBiases, Sampled
     from kvasir_engine.step_plan import RowSampling
 
 HISTORY = 64
@@ -53,6 +53,7 @@ class SamplerBench:
         logits: torch.Tensor,
         *,
         positions: list[int] | None = None,
+        biases: RowBiases | None = None,
         **options: Any,
     ) -> Sampled:
         """Sample for these rows from a copy of logits [rows, vocab] and append to histories."""
@@ -68,6 +69,7 @@ class SamplerBench:
             positions=at,
             history=self.history,
             num_prompt=self.num_prompt,
+            biases=biases,
         )
         sampled = self.sampler(logits.clone(), batch, **options)
         if positions is None:

@@ -35,6 +35,21 @@ def test_greedy_takes_the_lowest_of_equal_tokens(bench):
     assert bench.step([0, 1], logits).tokens.tolist() == [0, 7]
 
 
+def test_biases_are_added_to_the_rows_that_have_them(bench):
+    bench.init(0, greedy(presence_penalty=2.0), [1, 5], num_prompt=1)
+    bench.init(1, greedy(), [1])
+    bias = torch.zeros(2, VOCAB)
+    bias[0, [5, 6]] = torch.tensor([51.0, 50.0])
+    bias[1, 0] = -1e9
+    biases = sampler_module.RowBiases(torch.tensor([0, 2]), bias)
+    bench.init(2, greedy(), [1])
+    sampled = bench.step([0, 1, 2], descending().repeat(3, 1), biases=biases, top_logprobs=1)
+    # Token 5 has the larger bias, but was sampled before.
+    assert sampled.tokens.tolist() == [6, 0, 1]
+    raw = descending().log_softmax(-1)[0]
+    assert sampled.logprobs.logprobs.tolist() == pytest.approx(raw[[6, 0, 1]].tolist())
+
+
 @pytest.mark.parametrize("temperature", [1e-6, 1e-40])
 def test_a_temperature_that_would_overflow_is_greedy(bench, temperature):
     bench.init(0, RowSampling(seed=5, temperature=temperature), [1])

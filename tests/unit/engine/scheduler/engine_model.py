@@ -6,9 +6,11 @@ What comes out is compared with the tokens of a lone run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir_engine.core.logits_biases import LogitsBiases
 from kvasir_engine.core.loop import CoreLoop
 from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -24,6 +26,15 @@ from .fake_grammar import FakeGrammar
 from .heard import Heard, Mirror
 from .lone import identities, lone_run, lone_search
 from .plan_model import PlanModel
+
+
+class AtOnce:
+    """Executor without a thread."""
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        made: Future[Any] = Future()
+        made.set_result(function(*args))
+        return made
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,10 @@ class EngineModel:
             salt_of=lambda sampling: self._salts[sampling.seed],
         )
         self.loop = CoreLoop(self.scheduler, self.device, overlap=shape.overlap)
+        self.loop.biases = LogitsBiases(
+            self.scheduler, lambda _, prompt, output, __: prompt + output
+        )
+        self.loop.biases.__dict__["_thread"] = AtOnce()
         self.heard: dict[int, Heard] = {}
         self.failed = False
         """A step raised: nothing that follows means anything."""

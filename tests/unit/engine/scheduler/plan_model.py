@@ -121,6 +121,7 @@ class PlanModel:
             )
         ]
         output = StepOutput(plan.step_id, np.array(tokens, dtype=np.int32), prompt_logprobs=reports)
+        self._check_biases(plan)
         if plan.top_logprobs >= 0:
             self._add_logprobs(plan, output, min(plan.top_logprobs, VOCAB))
         sampled = [self.rows[row].identities[-1] for row in plan.sample_rows.tolist()]
@@ -283,6 +284,12 @@ class PlanModel:
         assert plan.masks is not None, "sampled without the grammars' masks"
         word = int(plan.masks[masked.index(at), 0])
         return [token for token in range(VOCAB) if word >> token & 1]
+
+    def _check_biases(self, plan: StepPlan) -> None:
+        """A bias here is the list of the tokens that it is made of."""
+        biased = [] if plan.biased is None else plan.sample_rows[plan.biased].tolist()
+        for row, bias in zip(biased, plan.biases, strict=True):
+            assert bias == self.rows[row].tokens[:-1], "a bias of other tokens"
 
     def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
         row, start = int(plan.rows[wanted.entry]), int(plan.starts[wanted.entry])
