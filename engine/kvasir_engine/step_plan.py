@@ -110,8 +110,8 @@ class PromptLogprobsPlan:
 
 @dataclass(slots=True)
 class StepPlan:
-    """Plan of one step. Order of effects: replacements, inits, appends, copies, forward, forks,
-    sampling."""
+    """Plan of one step. Order of effects: replacements, forced tokens, inits, appends, copies,
+    forward, forks, sampling."""
 
     step_id: int
     rows: Int32Array
@@ -127,6 +127,9 @@ class StepPlan:
     """The row each sampled token belongs to, [samples]."""
     replaced: Int32Array | None = None
     """Last tokens that are others than was sampled: [n, 3], row, index in its history, token."""
+    forced: Int32Array | None = None
+    """Tokens appended behind the last sampled ones, in order: [n, 3], row, index in its history,
+    token. They count as output, and their KV is computed like a prompt's."""
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
     appends: list[BlockAppends] = field(default_factory=list)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
+import numpy as np
+
 from kvasir_engine.step_plan import Int32Array
 
 MASK_BITS = 32
@@ -61,6 +63,20 @@ def fill_together(matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None
     for matcher, mask in zip(matchers, masks, strict=True):
         if type(matcher) not in batched:
             matcher.fill(mask)
+
+
+def only_tokens(masks: Int32Array) -> dict[int, int]:
+    """Return the token of each mask that allows a single one, by its index in `masks`
+    [n, words]."""
+    single = np.flatnonzero(np.count_nonzero(masks, axis=1) == 1)
+    words = masks[single].view(np.uint32)
+    at = words.argmax(axis=1)
+    bits = words[np.arange(len(single)), at].tolist()
+    return {
+        index: word * MASK_BITS + set_bits.bit_length() - 1
+        for index, word, set_bits in zip(single.tolist(), at.tolist(), bits, strict=True)
+        if set_bits & (set_bits - 1) == 0
+    }
 
 
 def num_words(vocab_size: int) -> int:

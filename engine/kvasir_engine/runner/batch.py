@@ -92,9 +92,14 @@ class DeviceBatch:
     # -- deltas -----------------------------------------------------------------------------
 
     def apply(self, plan: StepPlan) -> None:
-        """Apply replaced tokens, inits and block appends, in the plan's order of effects."""
+        """Apply replaced and forced tokens, inits and block appends, in the plan's order of
+        effects."""
         if plan.replaced is not None:
             self._write(self.history, *plan.replaced.T)
+        if plan.forced is not None:
+            self._write(self.history, *plan.forced.T)
+            rows = upload(plan.forced[:, 0].astype(np.int64), self.device)
+            self.num_tokens.index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
         if plan.inits:
             self._init(plan.inits)
         for table, appended in zip(self.tables, plan.appends, strict=False):

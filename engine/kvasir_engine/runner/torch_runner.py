@@ -134,6 +134,8 @@ class TorchRunner:
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward."""
         self.batch.apply(plan)
+        if plan.forced is not None:
+            self.sampling.count(plan.forced[:, 0], plan.forced[:, 2])
         for spec, pairs in zip(self.groups, plan.copies, strict=False):
             copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
         groups = []

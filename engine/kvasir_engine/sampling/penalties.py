@@ -46,7 +46,7 @@ class PenaltyCounts:
         self.by_row.index_copy_(0, pairs[1], self.by_row.index_select(0, pairs[0]))
 
     def record(self, rows: Tensor, tokens: Tensor) -> None:
-        """Count one output token for each row (int64 [n] both); the rows are distinct."""
+        """Count one output token for each of `rows` (int64 [n] both), which may repeat."""
         index = rows * self._vocab_size + tokens
         self.by_row.view(-1).scatter_add_(0, index, torch.ones_like(index, dtype=torch.int32))
 

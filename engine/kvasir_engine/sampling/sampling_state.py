@@ -91,6 +91,13 @@ class SamplingState:
         if counted:
             self.counts.copy_rows([fork.src for fork in counted], [fork.dst for fork in counted])
 
+    def count(self, rows: npt.NDArray[np.int32], tokens: npt.NDArray[np.int32]) -> None:
+        """Count output tokens that were not sampled, of any rows: [n] both."""
+        counted = self.has_penalties[rows]
+        if counted.any():
+            given = (rows[counted].astype(np.int64), tokens[counted].astype(np.int64))
+            self.counts.record(*upload_all(given, self.device))
+
     def noise_keys(self, rows: torch.Tensor, positions: torch.Tensor) -> NoiseKeys:
         """Return the keys of the noise of the tokens at `positions` of `rows` (int64 [n],
         device)."""

@@ -2,19 +2,46 @@
 
 A step's masks need the tokens of all steps before it: the loop takes these in after the forward
 pass was launched, and only then has the masks made and the sampling launched.
+
+Where a mask leaves a single token, so may the masks behind it. The tokens of such a run, behind the
+one that the step samples, are *forced*: they are the row's as soon as the step's own token is, and
+the next plan brings them to the device, which computes them all in one chunk. A run holds no token
+that ends the output and none at its limit, so that only a sampled token ends a sample. Rows that
+want log-probabilities have no runs: each of their tokens is sampled by a step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher
+from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher, only_tokens
 from kvasir_engine.grammar.thinking import ANY_TOKEN, is_over
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import NEVER, Sequence
 from kvasir_engine.step_plan import Int32Array, StepPlan
+
+MAX_FORCED = 16
+"""Forced tokens of a run, which bounds the masks that are made in one step."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Tokens that must follow a sequence's known ones: the first is sampled, others are forced."""
+
+    sequence: Sequence
+    tokens: list[int]
+    stop_ids: list[int]
+    room: int
+    """Tokens that it may have."""
+
+    def take(self, token: int | None) -> bool:
+        """Add a token that must follow; False if the run ends before it."""
+        if token is None or token in self.stop_ids or len(self.tokens) == self.room:
+            return False
+        self.tokens.append(token)
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +52,8 @@ class MaskPlanner:
     words: int
     """Words of a mask."""
     fill: FillMasks
+    forced: list[tuple[int, int, int]] = field(default_factory=list)
+    """Row, index and token of what the next plan appends to rows' histories."""
 
     def fill_masks(self, plan: StepPlan) -> list[Sequence]:
         """Give `plan` its masks; every step before it has been taken in. Return the sequences that
@@ -37,9 +66,8 @@ class MaskPlanner:
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not self._catch_up(each)]
-        matchers = [_matcher(each) for each in sequences]
-        filled: Int32Array = np.zeros((len(going), self.words), dtype=np.int32)
-        self.fill(matchers, filled)
+        filled = self._filled(sequences)
+        self._force([each for each in self._runs(sequences, filled) if each.sequence not in stuck])
         empty = np.flatnonzero(np.count_nonzero(filled, axis=1) == 0)
         stuck += [sequences[i] for i in empty.tolist()]
         filled[empty] = ANY_TOKEN
@@ -48,6 +76,54 @@ class MaskPlanner:
         t.masked_from[over] = NEVER
         plan.masks = masks
         return list(dict.fromkeys(stuck))
+
+    def take_forced(self) -> Int32Array | None:
+        """Remove and return what the next plan appends, [n, 3]; None = nothing."""
+        if not self.forced:
+            return None
+        taken = np.array(self.forced, dtype=np.int32)
+        self.forced.clear()
+        return taken
+
+    def _filled(self, sequences: list[Sequence]) -> Int32Array:
+        """Masks of the tokens behind all that the sequences' matchers have taken in."""
+        filled: Int32Array = np.zeros((len(sequences), self.words), dtype=np.int32)
+        self.fill([_matcher(each) for each in sequences], filled)
+        return filled
+
+    def _runs(self, sequences: list[Sequence], filled: Int32Array) -> list[_Run]:
+        """Runs of the sequences whose masks leave a single token."""
+        runs = []
+        for index, token in only_tokens(filled).items():
+            sequence = sequences[index]
+            request = sequence.request
+            if request.params.logprobs is None:
+                left = int(self.rows.limit[sequence.row] - self.rows.known[sequence.row])
+                room = min(left - 1, 1 + MAX_FORCED)
+                run = _Run(sequence, [], request.all_stop_ids(), room)
+                if run.take(token):
+                    runs.append(run)
+        return runs
+
+    def _force(self, runs: list[_Run]) -> None:
+        """Follow the runs to their ends, and append what is forced to their rows."""
+        going = runs
+        while going:
+            going = [each for each in going if _matcher(each.sequence).accept(each.tokens[-1])]
+            only = only_tokens(self._filled([each.sequence for each in going]))
+            going = [each for i, each in enumerate(going) if each.take(only.get(i))]
+        t = self.rows
+        for run in runs:
+            row, count = run.sequence.row, len(run.tokens) - 1
+            if count:
+                first = int(t.known[row])
+                t.history[row, first : first + 1 + count] = run.tokens
+                t.total[row] += count
+                t.forced[row] = count
+                places = range(first + 1, first + 1 + count)
+                self.forced += [
+                    (row, at, token) for at, token in zip(places, run.tokens[1:], strict=True)
+                ]
 
     def _catch_up(self, sequence: Sequence) -> bool:
         """Have the sequence's matcher take in all known output; False where it does not."""

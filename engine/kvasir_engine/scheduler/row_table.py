@@ -1,6 +1,7 @@
 """The CPU's view of the persistent batch: arrays by row, so that a decode step touches no object.
 
-A row's `known` tokens have ids on the CPU; `total` counts sampled tokens still in flight too;
+A row's `known` tokens have ids on the CPU; `total` counts sampled tokens still in flight too, and
+what is forced behind them;
 `computed` tokens have their KV written by a launched step. A row is ready to decode when exactly
 one token is not computed.
 """
@@ -48,6 +49,9 @@ class RowTable:
         """Rows that want log-probabilities: mostly none, and then nobody looks for them."""
         self.masked_from = np.full(num_rows, NEVER, dtype=np.int32)
         """Position from which on a row's tokens are sampled with masks, [rows]."""
+        self.forced = np.zeros(num_rows, dtype=np.int32)
+        """Tokens in a row's history that become known with the one that is being sampled, [rows]
+        (masks.py)."""
         self.num_constrained = 0
         """Rows that may need masks: mostly none, and then nobody looks for them."""
         self.awaits_bias = np.zeros(num_rows, dtype=np.bool_)
@@ -102,6 +106,7 @@ class RowTable:
         self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
         self.num_logprobs += params.logprobs is not None
         self.masked_from[row] = sequence.masked_from
+        self.forced[row] = 0
         self.num_constrained += sequence.matcher is not None
         self.awaits_bias[row] = False
         self.num_processed += sequence.has_processors

@@ -215,6 +215,7 @@ class Scheduler:
         What the prefix cache holds stays: most of it is found there.
         """
         self._replaced.clear()
+        self.masks.forced.clear()
         self._forks.forget_copies()
         self.releases.retire(self._next_step - 1)
         for sequence in [owner for owner in self.rows.sequences if owner is not None]:
@@ -299,6 +300,7 @@ class Scheduler:
             self._advance(plan)
             self._forks.planned(builder)
             plan.masked = self.rows.masked_among(plan.sample_rows)
+            plan.forced = self.masks.take_forced()
             self.rows.add_biases(plan)
             if self._replaced:
                 plan.replaced = np.array(self._replaced, dtype=np.int32)

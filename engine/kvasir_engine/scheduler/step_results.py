@@ -54,14 +54,20 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     rows, tokens = plan.sample_rows, output.tokens
     if live is not None:
         rows, tokens = rows[live], tokens[live]
+    # Only steps with masks have rows with forced tokens.
+    forced = None if plan.masked is None else _take_forced(scheduler, rows, tokens)
     scheduler.counters.generated_tokens += len(tokens)
     known = t.known[rows]
     t.history[rows, known] = tokens
     known += 1
+    if forced is not None:
+        known += forced
     t.known[rows] = known
     stopped = t.hits_stop(rows, tokens)
     ended = stopped | (known >= t.limit[rows])
     quiet = t.quiet[rows] & ~ended
+    if forced is not None:
+        quiet &= forced == 0
     detailed: list[int] = []
     if np.count_nonzero(quiet) == len(rows):
         news = StepNews(t.handle[rows], tokens, t.client[rows])
@@ -73,6 +79,8 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     for i in detailed:
         sequence = t.sequence(int(rows[i]))
         delta = _delta(sequence, int(tokens[i]), output, i if live is None else int(live[i]))
+        if forced is not None and forced[i]:
+            delta.token_ids += t.history[rows[i], known[i] - forced[i] : known[i]].tolist()
         if ended[i]:
             _end(sequence, delta, stopped=bool(stopped[i]))
         t.quiet[rows[i]] = sequence.request.params.logprobs is None
@@ -85,6 +93,20 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
                 scheduler.retire(sequence)
     scheduler.releases.retire(plan.step_id)
     return news
+
+
+def _take_forced(scheduler: Scheduler, rows: Int32Array, tokens: Int32Array) -> Int32Array | None:
+    """Return how many forced tokens stand behind each of the rows' new ones, [rows]; None = none
+    has any. From here on they are known."""
+    t = scheduler.rows
+    forced = t.forced[rows]
+    if not np.count_nonzero(forced):
+        return None
+    if np.count_nonzero((t.history[rows, t.known[rows]] != tokens) & (forced > 0)):
+        raise AssertionError("a step sampled a token that its mask does not allow.")
+    t.forced[rows] = 0
+    scheduler.counters.generated_tokens += int(forced.sum())
+    return forced
 
 
 def _live(scheduler: Scheduler, plan: StepPlan) -> Int32Array | None:

@@ -92,6 +92,8 @@ class SimRunner:
 
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward: the step starts when the one before it has ended."""
+        if plan.forced is not None:
+            np.add.at(self._num_tokens, plan.forced[:, 0], 1)
         for init in plan.inits:
             self._init(init)
         start = max(time.monotonic(), self._free_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvasir_engine.grammar.matcher import fill_together, num_words
+from kvasir_engine.grammar.matcher import fill_together, num_words, only_tokens
 
 
 @pytest.mark.parametrize(("vocab", "words"), [(1, 1), (32, 1), (33, 2), (128_256, 4008)])
@@ -53,3 +53,14 @@ def test_a_librarys_matchers_fill_their_masks_at_once() -> None:
     fill_together([Even(1), Odd(3), Even(2), Odd(5)], masks)
     assert masks[:, 0].tolist() == [2, 3, 4, 5]
     assert Even.calls == 1
+
+
+def test_a_mask_with_one_bit_names_its_token() -> None:
+    masks = np.zeros((6, 3), dtype=np.int32)
+    masks[1, 2] = 1 << 5
+    masks[2, 0] = masks[2, 1] = 1
+    masks[3, 1] = -(2**31)
+    masks[4, 0] = 3
+    masks[5] = -1
+    assert only_tokens(masks) == {1: 69, 3: 63}
+    assert only_tokens(masks[:0]) == {}

@@ -77,6 +77,7 @@ plans = st.builds(
     copies=few(pairs),
     top_logprobs=numbers,
     prompt_logprobs=few(prompt),
+    forced=st.none() | pairs,
     masked=st.none() | int32,
     masks=st.none() | pairs,
     biased=st.none() | int32,

@@ -103,6 +103,16 @@ def test_a_replaced_token_is_the_next_input_and_a_row_that_begins_anew_keeps_its
     assert batch.inputs(step).token_ids.tolist() == [77, 203]
 
 
+def test_forced_tokens_follow_in_their_order_and_a_row_that_begins_anew_keeps_its_own() -> None:
+    batch = make_batch()
+    batch.apply(plan(inits=[init(1, 4, 3, ints(5), ints(6)), init(2, 4, 3, ints(7), ints(8))]))
+    forced = np.array([[1, 4, 77], [2, 4, 88], [1, 5, 78]], dtype=np.int32)
+    batch.apply(plan(forced=forced, inits=[init(2, 6, 3, ints(7), ints(8))]))
+    assert batch.num_tokens[:4].tolist() == [0, 6, 6, 0]
+    assert batch.history[1, 3:6].tolist() == [103, 77, 78]
+    assert batch.history[2, 4:6].tolist() == [204, 205]
+
+
 def test_a_fork_copies_history_and_lengths_but_not_tables() -> None:
     batch = make_batch()
     batch.apply(plan(inits=[init(0, 18, 18, ints(1, 2), ints(3, 4))]))

@@ -92,3 +92,12 @@ def test_tokens_are_chosen_by_score_unless_others_matter(state: SamplingState) -
     assert by_score == [True, True, False, False]
     assert state.choose_by_score(np.array([0, 1], dtype=np.int32))
     assert not state.choose_by_score(np.array([0, 2], dtype=np.int32))
+
+
+def test_forced_tokens_are_counted_where_there_are_penalties(state: SamplingState) -> None:
+    state.init_rows([init(0, presence_penalty=0.5), init(1)])
+    rows, tokens = np.array([0, 1, 0, 0], np.int32), np.array([7, 7, 7, 9], np.int32)
+    state.count(rows, tokens)
+    state.count(rows[1:2], tokens[1:2])
+    assert state.counts.by_row[0, [7, 9]].tolist() == [2, 1]
+    assert not state.counts.by_row[1].any()

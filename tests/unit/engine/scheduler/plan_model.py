@@ -98,6 +98,8 @@ class PlanModel:
         self._check_shape(plan)
         for row, index, token in () if plan.replaced is None else plan.replaced.tolist():
             self._replace(self.rows[row], index, token)
+        for row, index, token in () if plan.forced is None else plan.forced.tolist():
+            self._force(self.rows[row], index, token)
         for init in plan.inits:
             self._init(init)
         self._append(plan)
@@ -157,6 +159,12 @@ class PlanModel:
         assert row.num_computed == index == len(row.tokens) - 1, "only what is not computed yet"
         row.tokens[-1] = token
         row.identities[-1] = extend(row.identities[-2], token)
+        self.known.add(row.identities[-1])
+
+    def _force(self, row: DeviceRow, index: int, token: int) -> None:
+        assert index == len(row.tokens), "only behind what was sampled"
+        row.tokens.append(token)
+        row.identities.append(extend(row.identities[-1], token))
         self.known.add(row.identities[-1])
 
     def _init(self, init: RowInit) -> None:

@@ -85,7 +85,7 @@ requests = st.fixed_dictionaries(
         "priority": st.integers(-1, 1),
         "ignore_eos": st.booleans(),
         "client": st.integers(0, 2),
-        "structured_outputs": st.sampled_from(["one", "another", "ends 3"]),
+        "structured_outputs": st.sampled_from(["one", "another", "ends 3", "runs", "runs too"]),
         "logits_processors": st.just([len]),
         "thinking": st.builds(
             Thinking, st.just(22), st.just(23), st.booleans(), st.sampled_from([None, 0, 1, 3, 8])

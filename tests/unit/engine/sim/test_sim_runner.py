@@ -90,6 +90,15 @@ def test_tokens_depend_on_seed_sample_index_and_position_alone():
     assert of(0, 7, 0, [1, 2, 3, base[0]]) == [*base[1:], of(0, 7, 0, [1, 2, 3, 4])[-1]]
 
 
+def test_forced_tokens_move_a_row_on():
+    whole = Bench().generate(0, RowSampling(seed=3), [1, 2], 8)
+    bench = Bench()
+    first = bench.prefill(0, RowSampling(seed=3), [1, 2]).tokens.tolist()
+    forced = ints([[0, 3, 9], [0, 4, 9]])
+    step = bench.launch([0], [3], [2], forced=forced, num_decodes=0)
+    assert [*first, *step.wait().tokens.tolist()] == [whole[0], whole[3]]
+
+
 def test_masked_rows_sample_what_their_masks_allow():
     bench = Bench()
     bench.prefill(0, RowSampling(seed=1), [1, 2])
