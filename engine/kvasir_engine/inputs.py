@@ -20,7 +20,7 @@ from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.text.no_tokenizer import NoTokenizer, needs_text
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
-from kvasir_engine.text.thinking_budget import limited_thinking, prompt_end
+from kvasir_engine.text.thinking_budget import limited_thinking
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}, with a cache_salt if it
@@ -129,18 +129,19 @@ class RequestMaker:
         made.constraint = self._constraint(params)
         if params.thinking_token_budget is not None:
             self.check_text("thinking_token_budget")
-            end = prompt_end(self.tokenizer, prompt_token_ids)
-            made.thinking = self.limited_thinking(params, end)
+            made.thinking = self.limited_thinking(params, prompt_token_ids)
         root = root_hash(self.prefix_seed, cache_salt=cache_salt)
         made.prompt_token_ids = array("i", prompt_token_ids)
         made.block_hashes = chain_hashes(made.prompt_token_ids, self.block_size, root=root)
         return made
 
-    def limited_thinking(self, params: SamplingParams, end: PromptEnd) -> Thinking | None:
+    def limited_thinking(
+        self, params: SamplingParams, prompt: PromptEnd | Sequence[int]
+    ) -> Thinking | None:
         """Return the reasoning behind a prompt that `params` limit, if any. Raises
         ParameterError."""
         return limited_thinking(
-            params, self.parsing, self.tokenizer, end, vocab_size=self.vocab_size
+            params, self.parsing, self.tokenizer, prompt, vocab_size=self.vocab_size
         )
 
     def _constraint(self, params: SamplingParams) -> str:

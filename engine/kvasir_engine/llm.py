@@ -29,6 +29,7 @@ from kvasir_engine.scheduler import admission
 from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.settings import SettingsError, make_settings
 from kvasir_engine.text.output_assembler import OutputAssembler
+from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 UNBOUNDED = sys.maxsize
 
@@ -128,7 +129,10 @@ class LLM:
             )
             # The template writes the special tokens itself.
             ids = self._maker.tokenizer.encode(text, add_special_tokens=False)
-            jobs.append(self._job(text, ids, each))
+            job = self._job(text, ids, each)
+            end = PromptEnd.of_chat(text, conversation, continued=continue_final_message)
+            job.request.thinking = self._maker.limited_thinking(job.request.params, end)
+            jobs.append(job)
         return self._run(jobs, use_tqdm)
 
     def beam_search(

@@ -32,8 +32,9 @@ class ChunkedPrefill:
         if not builder.prefilling:
             return
         t = self.rows
-        going = t.going()
-        rows = going[(t.total[going] - t.computed[going] > 1) | t.special[going]]
+        left = t.total - t.computed
+        going = t.going(left)
+        rows = going[(left[going] > 1) | t.special[going]]
         for sequence in sorted((t.sequence(int(row)) for row in rows), key=self.waiting.key):
             if builder.budget <= 0:
                 return

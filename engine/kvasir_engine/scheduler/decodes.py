@@ -24,11 +24,12 @@ class DecodePlanner:
     def plan_decodes(self, builder: PlanBuilder) -> None:
         """Add every row with exactly one token to compute, if its block is there."""
         t = self.rows
-        going = t.going()
-        plain = (t.total[going] - t.computed[going] == 1) & ~t.special[going]
+        left = t.total - t.computed
+        going = t.going(left)
+        plain = (left[going] == 1) & ~t.special[going]
         # Counting is several times as fast as all(), which goes through Python.
         builder.prefilling = int(np.count_nonzero(plain)) < len(plain)
-        ready = going[plain] if builder.prefilling else going
+        ready = (going[plain] if builder.prefilling else going).astype(np.int32)
         short = ready[t.computed[ready] >= t.capacity[ready]]
         if len(short):
             ready = self._give_blocks(builder, ready, short)

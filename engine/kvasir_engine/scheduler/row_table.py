@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from kvasir_engine.scheduler.sequence import NEVER, Sequence
-from kvasir_engine.step_plan import Int32Array, StepPlan
+from kvasir_engine.step_plan import Int32Array, Int64Array, StepPlan
 
 STOP_IDS_IN_TABLE = 8
 NO_TOKEN = -1
@@ -140,13 +140,10 @@ class RowTable:
         masked = (self.total[rows] > self.masked_from[rows]).nonzero()[0]
         return masked.astype(np.int32) if len(masked) else None
 
-    def going(self) -> Int32Array:
-        """Return the rows that have tokens to compute and may go on."""
-        left = self.total - self.computed
-        going = (self.active & (self.total < self.limit) & (left > 0)).nonzero()[0]
-        if self.num_processed:
-            going = going[~self.awaits_bias[going]]
-        return going.astype(np.int32)
+    def going(self, left: Int32Array) -> Int64Array:
+        """Return the rows that may go on, of those that have tokens `left` [rows] to compute."""
+        going: Int64Array = (self.active & (self.total < self.limit) & (left > 0)).nonzero()[0]
+        return going[~self.awaits_bias[going]] if self.num_processed else going
 
     def add_biases(self, plan: StepPlan) -> None:
         """Give `plan` the biases of what it samples; none of these rows samples again before it

@@ -13,40 +13,49 @@ from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 PARAM = "thinking_token_budget"
 PROMPT_END = 64
-"""Tokens and characters of a prompt that show whether it has opened the reasoning."""
-
-
-def prompt_end(tokenizer: Tokenizer, ids: Sequence[int]) -> PromptEnd:
-    """Return the end of the prompt with these token ids."""
-    text = tokenizer.decode(list(ids[-PROMPT_END:]), skip_special_tokens=False)
-    return PromptEnd(text[-PROMPT_END:])
+"""Tokens and characters of a prompt that show whether it has ended the reasoning."""
 
 
 def limited_thinking(
     params: SamplingParams,
     parsing: Parsing | None,
     tokenizer: Tokenizer,
-    end: PromptEnd,
+    prompt: PromptEnd | Sequence[int],
     *,
     vocab_size: int,
 ) -> Thinking | None:
-    """Return the reasoning that `params` limit; None if they limit none, or the prompt has ended
-    it. Raises ParameterError."""
+    """Return the reasoning that `params` limit behind a prompt, of which a chat gives the end and
+    whatever else the ids; None if they limit none, or the prompt has ended it. Raises
+    ParameterError."""
     budget = params.thinking_token_budget
     if budget is None:
         return None
     if parsing is None or parsing.reasoning is None:
         raise _refused("needs a model whose answers begin with reasoning (--reasoning-parser)")
+    end = prompt if isinstance(prompt, PromptEnd) else _end_of(tokenizer, prompt)
     try:
         thinking = parsing.thinking(tokenizer, end)
     except ValueError as error:
         raise _refused(f"does not work together with {error}") from error
     if thinking is None:
         return None
+    if not isinstance(prompt, PromptEnd):
+        # No template has written it: it may end anywhere within the reasoning.
+        thinking.opened = _last(prompt, thinking.opener) > _last(prompt, thinking.closer)
     if max(thinking.opener, thinking.closer) >= vocab_size:
         raise _refused("needs tokens around the reasoning that the model has")
     _check_closer(params, thinking.closer)
     return replace(thinking, budget=budget)
+
+
+def _end_of(tokenizer: Tokenizer, ids: Sequence[int]) -> PromptEnd:
+    text = tokenizer.decode(list(ids[-PROMPT_END:]), skip_special_tokens=False)
+    return PromptEnd(text[-PROMPT_END:])
+
+
+def _last(ids: Sequence[int], token: int) -> int:
+    """Return the last index of a token, -1 without one."""
+    return len(ids) - 1 - ids[::-1].index(token) if token in ids else -1
 
 
 def _check_closer(params: SamplingParams, closer: int) -> None:

@@ -62,6 +62,25 @@ def test_a_budget_ends_the_reasoning_of_an_answer(
             assert len(sample.token_ids) > budget + 2
 
 
+def test_a_budget_counts_from_where_a_continued_answer_goes_on(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = llm.get_tokenizer()
+    format_ = ReasoningFormat("numbers", "none", NumberReasoning)
+    parsing = Parsing(None, format_, Markers(tokenizer, ("1", "9")))
+    monkeypatch.setattr(llm, "_maker", replace(llm._maker, parsing=parsing))
+    last = tokenizer.backend.token_to_id("9")
+    params = SamplingParams(temperature=0, max_tokens=8, thinking_token_budget=2)
+    chat = [*ask("Sort: 7 3 9 1"), {"role": "assistant", "content": "1 3"}]
+    [output] = llm.chat(
+        chat, params, use_tqdm=False, add_generation_prompt=False, continue_final_message=True
+    )
+    assert output.outputs[0].token_ids.index(last) <= 2
+    ids = [tokenizer.backend.token_to_id(each) for each in "9132"]
+    [output] = llm.generate({"prompt_token_ids": ids}, params, use_tqdm=False)
+    assert output.outputs[0].token_ids.index(last) <= 2
+
+
 def test_logits_processors_choose_among_tokens(llm: LLM) -> None:
     vocab = llm._core.built_runner.vocab_size
 

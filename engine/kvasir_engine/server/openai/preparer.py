@@ -30,9 +30,6 @@ from kvasir_engine.server.openai.tools.tool_request import check_tool_list, chec
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
-_PROMPT_END_CHARS = 64
-"""Characters of a prompt that show whether its template has opened the reasoning."""
-
 _PIECE_TOKENS = 4096
 """Tokens whose texts are made at once; the streams may have their turn between two pieces."""
 
@@ -97,7 +94,8 @@ class Preparer:
             params = params.clone(structured_outputs=form)
         prompt = await _chat_prompt(intake, body)
         runs = await intake.runs([prompt], params, body, request_id)
-        end = _prompt_end(body, prompt)
+        continued = bool(body.continue_final_message)
+        end = PromptEnd.of_chat(prompt.text or "", body.messages, continued=continued)
         if params.structured_outputs is not None and self._parsing is not None:
             self._let_think(self._parsing, body, end, runs, intake)
         if params.thinking_token_budget is not None:
@@ -200,11 +198,3 @@ async def _chat_prompt(intake: Intake, body: ChatBody | TokenizeBody) -> TokenPr
         text, add_special_tokens=bool(body.add_special_tokens), param="messages"
     )
     return TokenPrompt(ids, text)
-
-
-def _prompt_end(body: ChatBody, prompt: TokenPrompt) -> PromptEnd:
-    last = body.messages[-1]
-    content = last.get("content") if isinstance(last, dict) else None
-    if body.continue_final_message and isinstance(content, str):
-        return PromptEnd(content, continued=True)
-    return PromptEnd((prompt.text or "")[-_PROMPT_END_CHARS:])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, TextMachine, find_first, held_back
+
+PROMPT_END_CHARS = 64
+"""Characters of a prompt that show whether its template has opened the reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,15 @@ class PromptEnd:
     """Last characters of the prompt, or the message that the answer continues."""
     continued: bool = False
     """The answer continues a message (continue_final_message)."""
+
+    @classmethod
+    def of_chat(cls, text: str, messages: Sequence[Any], *, continued: bool) -> Self:
+        """Return the end of the prompt that a template has made of a chat."""
+        last = messages[-1] if messages else None
+        content = last.get("content") if isinstance(last, Mapping) else None
+        if continued and isinstance(content, str):
+            return cls(content, continued=True)
+        return cls(text[-PROMPT_END_CHARS:])
 
     def opens(self, opener: str, closer: str) -> bool:
         """Return whether the answer begins within `opener` and `closer`."""

@@ -12,7 +12,7 @@ from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
-from kvasir_engine.text.thinking_budget import limited_thinking, prompt_end
+from kvasir_engine.text.thinking_budget import limited_thinking
 
 
 @pytest.fixture
@@ -90,8 +90,22 @@ def test_lists_that_have_the_closer_go_with_a_budget(tokenizer: Tokenizer) -> No
     assert limited(tokenizer, allowed_token_ids=[5, closer], bad_words_token_ids=[[closer, 3]])
 
 
-def test_the_end_of_a_prompt_has_its_special_tokens(tokenizer: Tokenizer) -> None:
-    ids = tokenizer.encode("x" * 100 + "<think>", add_special_tokens=False)
-    end = prompt_end(tokenizer, ids)
-    assert end.text.endswith("x<think>")
-    assert len(end.text) == 64
+@pytest.mark.parametrize(
+    ("prompt", "opened"),
+    [
+        ("hi", False),
+        ("hi<think>", True),
+        ("hi<think>" + "hm " * 100, True),
+        ("<think>a</think>b<think>c", True),
+        ("<think>a</think>b", False),
+        ("<think>a</think>\n", None),
+    ],
+)
+def test_a_prompt_of_ids_may_end_anywhere_within_the_reasoning(
+    tokenizer: Tokenizer, prompt: str, opened: bool | None
+) -> None:
+    parsing = Parsing.choose(tokenizer, None, tools="none", reasoning="think")
+    ids = tokenizer.encode(prompt, add_special_tokens=False)
+    params = SamplingParams(thinking_token_budget=1)
+    made = limited_thinking(params, parsing, tokenizer, ids, vocab_size=1 << 20)
+    assert (made and made.opened) is opened

@@ -210,6 +210,20 @@ def test_a_form_begins_behind_the_reasoning_that_a_prompt_leaves(
     assert thinking.opened is opened
 
 
+@pytest.mark.parametrize(
+    ("messages", "continued", "end"),
+    [
+        ([{"content": "hi"}], False, PromptEnd("y" * 61 + "end")),
+        ([{"content": "hi"}, {"content": "<think>a"}], True, PromptEnd("<think>a", True)),
+        ([{"content": [{"text": "hi"}]}], True, PromptEnd("y" * 61 + "end")),
+    ],
+)
+def test_the_end_of_a_chat_is_its_prompts_or_the_message_that_goes_on(
+    messages: list[Any], continued: bool, end: PromptEnd
+) -> None:
+    assert PromptEnd.of_chat("y" * 99 + "end", messages, continued=continued) == end
+
+
 def test_no_reasoning_is_looked_for_where_a_model_has_none() -> None:
     parsing = Parsing.choose(TOKENIZER, None, tools="none", reasoning="none")
     assert parsing.thinking(TOKENIZER, PromptEnd()) is None
