@@ -38,11 +38,11 @@ def bias_of(
     total = torch.zeros_like(biases[0])
     for bias in biases:
         total += bias.to(total.device)
-    # One number to look at, which on a GPU also waits until the bias is computed.
-    best = float(total.max())
+    best, total = total.max(), total.clamp(min=BANNED)
+    # Looked at last: on a GPU this waits until all of the bias is computed.
     if not math.isfinite(best):
         raise BiasError("biases must be finite or -inf, and may not ban every token.")
-    return total.clamp_(min=BANNED)
+    return total
 
 
 def _checked(bias: Any, vocab_size: int) -> Tensor:
