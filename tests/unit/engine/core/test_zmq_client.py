@@ -12,6 +12,7 @@ import pytest
 
 from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
 from kvasir_engine.core.zmq_client import ZmqCoreClient
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.messages import Add
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
@@ -52,6 +53,20 @@ async def test_requests_of_several_clients_stay_apart(start_core: Any) -> None:
     # How long the turn lasts already grows between the two questions.
     one, other = (replace(client.load(), turn_age_seconds=0.0) for client in clients)
     assert one == other
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+async def test_a_budget_of_reasoning_is_kept_by_the_core(start_core: Any, ranks: int) -> None:
+    _, (client,) = await start_core(tensor_parallel_size=ranks)
+    made = request(seed=1, max_tokens=20, n=2)
+    free = await tokens_of(client, request(seed=1, max_tokens=20, n=2))
+    closer = next(token for token in range(200) if token not in free[0] + free[1])
+    made.thinking = Thinking(0, closer, opened=True, budget=6)
+    got = await tokens_of(client, made)
+    assert [each[:6] for each in got] == [each[:6] for each in free]
+    assert [each[6] for each in got] == [closer] * 2
+    assert [each[7:] for each in got] == [each[7:] for each in free]
+    await idle(client)
 
 
 async def test_a_refused_request_names_the_parameter(start_core: Any) -> None:

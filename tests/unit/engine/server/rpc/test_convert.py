@@ -77,6 +77,7 @@ async def test_resume_goes_on_behind_what_was_delivered(start_rig: Any) -> None:
         ({"sampling": pb.SamplingParams(logit_bias={2**31: 1}), **TEXT}, "logit_bias"),
         ({"sampling": pb.SamplingParams(allowed_token_ids=pb.TokenIds()), **TEXT}, "allowed"),
         ({"sampling": pb.SamplingParams(stop=["x"], detokenize=False), **TEXT}, "detokenize"),
+        ({"sampling": pb.SamplingParams(thinking_token_budget=0), **TEXT}, "with reasoning"),
         ({"resume": pb.Resume(output_token_ids=[2**31]), **TEXT}, "2147483648"),
         ({"resume": pb.Resume(), "sampling": pb.SamplingParams(n=2), **TEXT}, "resume"),
     ],
