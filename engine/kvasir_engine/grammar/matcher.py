@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
-from kvasir_engine.step_plan import Int32Array
+from kvasir_engine.step_plan import Int32Array, Int64Array
 
 MASK_BITS = 32
 """Tokens of one word of a mask: bit i of word w is token 32 * w + i, set where it may follow."""
@@ -65,10 +65,10 @@ def fill_together(matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None
             matcher.fill(mask)
 
 
-def only_tokens(masks: Int32Array) -> dict[int, int]:
+def only_tokens(masks: Int32Array, set_words: Int64Array) -> dict[int, int]:
     """Return the token of each mask that allows a single one, by its index in `masks`
-    [n, words]."""
-    single = np.flatnonzero(np.count_nonzero(masks, axis=1) == 1)
+    [n, words]; `set_words` [n] says in how many words a mask allows any."""
+    single = np.flatnonzero(set_words == 1)
     words = masks[single].view(np.uint32)
     at = words.argmax(axis=1)
     bits = words[np.arange(len(single)), at].tolist()

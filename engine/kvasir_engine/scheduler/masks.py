@@ -20,7 +20,7 @@ from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher, only_tokens
 from kvasir_engine.grammar.thinking import ANY_TOKEN, is_over
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import NEVER, Sequence
-from kvasir_engine.step_plan import Int32Array, StepPlan
+from kvasir_engine.step_plan import Int32Array, Int64Array, StepPlan
 
 MAX_FORCED = 16
 """Forced tokens of a run, which bounds the masks that are made in one step."""
@@ -66,9 +66,10 @@ class MaskPlanner:
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not self._catch_up(each)]
-        filled = self._filled(sequences)
-        self._force([each for each in self._runs(sequences, filled) if each.sequence not in stuck])
-        empty = np.flatnonzero(np.count_nonzero(filled, axis=1) == 0)
+        filled, set_words = self._filled(sequences)
+        runs = self._runs(sequences, only_tokens(filled, set_words))
+        self._force([each for each in runs if each.sequence not in stuck])
+        empty = np.flatnonzero(set_words == 0)
         stuck += [sequences[i] for i in empty.tolist()]
         filled[empty] = ANY_TOKEN
         masks[going] = filled
@@ -85,16 +86,17 @@ class MaskPlanner:
         self.forced.clear()
         return taken
 
-    def _filled(self, sequences: list[Sequence]) -> Int32Array:
-        """Masks of the tokens behind all that the sequences' matchers have taken in."""
+    def _filled(self, sequences: list[Sequence]) -> tuple[Int32Array, Int64Array]:
+        """Masks of the tokens behind all that the sequences' matchers have taken in, and how many
+        words of each allow any."""
         filled: Int32Array = np.zeros((len(sequences), self.words), dtype=np.int32)
         self.fill([_matcher(each) for each in sequences], filled)
-        return filled
+        return filled, np.count_nonzero(filled, axis=1)
 
-    def _runs(self, sequences: list[Sequence], filled: Int32Array) -> list[_Run]:
-        """Runs of the sequences whose masks leave a single token."""
+    def _runs(self, sequences: list[Sequence], only: dict[int, int]) -> list[_Run]:
+        """Runs of sequences whose masks leave a single token, by their indices."""
         runs = []
-        for index, token in only_tokens(filled).items():
+        for index, token in only.items():
             sequence = sequences[index]
             request = sequence.request
             if request.params.logprobs is None:
@@ -110,7 +112,7 @@ class MaskPlanner:
         going = runs
         while going:
             going = [each for each in going if _matcher(each.sequence).accept(each.tokens[-1])]
-            only = only_tokens(self._filled([each.sequence for each in going]))
+            only = only_tokens(*self._filled([each.sequence for each in going]))
             going = [each for i, each in enumerate(going) if each.take(only.get(i))]
         t = self.rows
         for run in runs:
