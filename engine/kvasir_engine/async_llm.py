@@ -52,7 +52,8 @@ class AsyncLLM:
         reasoning_parser: str = "auto",
         **settings: Any,
     ) -> AsyncLLM:
-        """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
+        """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason, or what
+        reading tokenizer and template raises."""
         asked = make_settings(model, **settings)
         model_dir, made = await asyncio.to_thread(resolve_files, asked)
         secret = os.environ.get("KVASIR_FLEET_SECRET", "")
@@ -69,19 +70,19 @@ class AsyncLLM:
         watch = asyncio.get_running_loop().create_task(asyncio.to_thread(core.wait))
         try:
             info = await client.wait_ready()
+            maker = RequestMaker.load(
+                model_dir,
+                made,
+                chat_template=chat_template,
+                reasoning_parser=reasoning_parser,
+                vocab_size=info.vocab_size,
+                prefix_seed=info.prefix_seed,
+            )
         except BaseException:
             client.close()
             core.stop()
             await watch
             raise
-        maker = RequestMaker.load(
-            model_dir,
-            made,
-            chat_template=chat_template,
-            reasoning_parser=reasoning_parser,
-            vocab_size=info.vocab_size,
-            prefix_seed=info.prefix_seed,
-        )
         return cls(core, client, maker, watch)
 
     async def generate(

@@ -9,6 +9,7 @@ import pytest
 from kvasir_engine import AsyncLLM, SamplingParams
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.sampling_params import ParameterError
+from kvasir_engine.settings import SettingsError
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,8 @@ async def test_it_streams_and_leaves_nothing() -> None:
 async def test_it_says_why_it_cannot_start() -> None:
     with pytest.raises(EngineDeadError, match="--max-model-len 4096 is longer"):
         await AsyncLLM.start(TINY, max_model_len=4096)
+    with pytest.raises(SettingsError, match="--reasoning-parser 'nothing' is"):
+        await AsyncLLM.start(TINY, device="sim", num_blocks=512, reasoning_parser="nothing")
 
 
 async def test_leaving_a_stream_early_aborts_it_and_bad_parameters_run_nothing() -> None:
