@@ -19,7 +19,7 @@ from kvasir_engine.device.collectives import collectives_capturable
 from kvasir_engine.device.device_errors import require_usable, seen_at_once
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
-from kvasir_engine.device.upload import upload, upload_all
+from kvasir_engine.device.upload import upload_all
 from kvasir_engine.device.vocab_shard import VocabShard
 from kvasir_engine.kv.cache_spec import KVScales, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -281,7 +281,7 @@ class TorchRunner:
             history=self.batch.history,
             num_prompt=self.batch.num_prompt,
             masks=self._masks(plan),
-            biases=self._biases(plan),
+            biases=_biases(plan),
         )
         last, shard = hidden[inputs.query_ends[entries]], self._shard_to_sample(plan)
         if shard is None:
@@ -299,12 +299,6 @@ class TorchRunner:
             raise RuntimeError("sample() was called before the plan had its masks.")
         given = (plan.masked.astype(np.int64), plan.masks)
         return GrammarMasks(*upload_all(given, self.device))
-
-    def _biases(self, plan: StepPlan) -> RowBiases | None:
-        if plan.biased is None:
-            return None
-        biases = torch.stack([each.to(self.device) for each in plan.biases])
-        return RowBiases(upload(plan.biased.astype(np.int64), self.device), biases)
 
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor
@@ -326,3 +320,7 @@ class TorchRunner:
             )
             reports.append((row, wanted.first, HostCopy(found._asdict())))
         return reports
+
+
+def _biases(plan: StepPlan) -> RowBiases | None:
+    return None if plan.biased is None else RowBiases(plan.biased.tolist(), plan.biases)

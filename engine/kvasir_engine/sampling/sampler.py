@@ -90,11 +90,15 @@ class GrammarMasks:
 
 @dataclass(frozen=True, slots=True)
 class RowBiases:
-    """Biases of the entries that have logits processors, on the device: int64 [n] entries, fp32
-    [n, vocab] biases."""
+    """Biases of the entries that have logits processors: fp32 [vocab] each, of any device."""
 
-    entries: Tensor
-    biases: Tensor
+    entries: list[int]
+    biases: list[Tensor]
+
+    def add_to(self, logits: Tensor) -> None:
+        """Add them to logits fp32 [m, vocab], one by one: no memory is set aside for them."""
+        for entry, bias in zip(self.entries, self.biases, strict=True):
+            logits[entry] += bias.to(logits.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ class Sampler:
         if bias is not None:
             logits.view(-1).scatter_add_(0, bias.flat, bias.values)
         if batch.biases is not None:
-            logits.index_add_(0, batch.biases.entries, batch.biases.biases)
+            batch.biases.add_to(logits)
         if by_kernel is not None and penalised.size:
             return by_kernel(logits, batch.rows, state.counts, state.tables)
         for start in range(0, penalised.size, self._chunk):

@@ -41,7 +41,7 @@ def test_biases_are_added_to_the_rows_that_have_them(bench):
     bias = torch.zeros(2, VOCAB)
     bias[0, [5, 6]] = torch.tensor([51.0, 50.0])
     bias[1, 0] = -1e9
-    biases = sampler_module.RowBiases(torch.tensor([0, 2]), bias)
+    biases = sampler_module.RowBiases([0, 2], list(bias))
     bench.init(2, greedy(), [1])
     sampled = bench.step([0, 1, 2], descending().repeat(3, 1), biases=biases, top_logprobs=1)
     # Token 5 has the larger bias, but was sampled before.
