@@ -68,6 +68,8 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
     own = tokenizer.special_id("eos_token")
     if not eos and own is not None:
         eos = [own]
+    parsing = _parsing(settings, tokenizer, template)
+    eos += [each for each in parsing.stop_ids(tokenizer) if each not in eos]
     return ServedModel(
         names=settings.names,
         tokenizer=tokenizer,
@@ -75,7 +77,7 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
         eos_token_ids=eos,
         defaults=generation_defaults(settings.generation_config, settings.model_dir),
         root=settings.model,
-        parsing=_parsing(settings, tokenizer, template),
+        parsing=parsing,
     )
 
 

@@ -55,6 +55,16 @@ class CallBlock:
     """All markers with which the format's calls may begin; free text holds none of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallForms:
+    """Answers of a format that is more than calls in text."""
+
+    required: Part
+    """Those that call and say nothing else."""
+    permitted: Part
+    """Those that may call."""
+
+
 class CallGrammar:
     """Parts of grammars for the functions of one request."""
 
@@ -73,17 +83,18 @@ class CallGrammar:
         self.strict = strict
         self.lark = LarkWriter()
         """Rules and terminals, also those that a format needs."""
-        self._markers = markers
+        self.markers = markers
+        """Markers of the format."""
         self.one_call = one_call
         """Only one call is to be made."""
 
     def is_special(self, marker: str) -> bool:
         """Tell if a marker is a special token of the tokenizer."""
-        return self._markers.token(marker) is not None
+        return self.markers.token(marker) is not None
 
     def marker(self, text: str) -> Part:
         """Return a marker: its token if it is a special one, else its text."""
-        special = self._markers.token(text)
+        special = self.markers.token(text)
         return literal(text) if special is None else token(special)
 
     def arguments(self, name: str) -> Part:
@@ -105,15 +116,19 @@ class CallGrammar:
         one = self.call_object(key)
         return one if self.one_call else f"{one} ({literal(separator)} {one})*"
 
-    def required(self, block: CallBlock) -> str:
+    def required(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer that calls and says nothing else."""
+        if isinstance(block, CallForms):
+            return self._form(block.required)
         one = self._block(block)
         if block.repeated and not self.one_call:
             one = f"({one} {self.lark.terminal(_BETWEEN)})+"
         return self._form(sequence(self.lark.terminal(_LEAD), one))
 
-    def permitted(self, block: CallBlock) -> str:
+    def permitted(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer of any text, in which what begins as a call is one."""
+        if isinstance(block, CallForms):
+            return self._form(block.permitted)
         barred = {each for each in (block.opener, *block.openers) if each}
         text = without(sorted(each for each in barred if not self.is_special(each)))
         free = self.lark.terminal(text)

@@ -12,8 +12,10 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
-from kvasir_engine.text.parsing.harmony import HARMONY_MARKERS
+from kvasir_engine.grammar.lark import LarkWriter
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGrammar
+from kvasir_engine.text.parsing.harmony.harmony_grammar import harmony_forms, harmony_lead
+from kvasir_engine.text.parsing.harmony.harmony_parser import HARMONY_MARKERS, HARMONY_STOPS
 from kvasir_engine.text.parsing.json_tools import (
     GraniteTools,
     HermesTools,
@@ -24,9 +26,10 @@ from kvasir_engine.text.parsing.json_tools import (
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.mistral_tools import MistralTools
 from kvasir_engine.text.parsing.pieces import TextMachine
-from kvasir_engine.text.parsing.python_tools import Gemma3Tools, PythonicTools
+from kvasir_engine.text.parsing.pythonic.python_tools import Gemma3Tools, PythonicTools
 from kvasir_engine.text.parsing.reasoning import (
     GraniteReasoning,
+    Lead,
     MistralReasoning,
     PromptEnd,
     ReasoningMachine,
@@ -55,8 +58,10 @@ class ToolFormat:
     """`auto` takes it for a chat template that holds all texts of one of these."""
     short_ids: bool = False
     """The template takes ids of nine letters and digits alone."""
-    block: Callable[[CallGrammar], CallBlock | None] = lambda _: None
+    block: Callable[[CallGrammar], CallBlock | CallForms | None] = lambda _: None
     """The way in which calls are written, for answers that are held to it; None = none can be."""
+    stops: tuple[str, ...] = ()
+    """Special tokens that end an answer, also where the model's files do not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class ReasoningFormat:
     make: Callable[[Markers, PromptEnd], TextMachine]
     markers: tuple[str, ...] = ()
     templates: tuple[tuple[str, ...], ...] = ()
+    lead: Callable[[LarkWriter, Markers, PromptEnd], Lead] | None = None
+    """How reasoning is written that no single tokens enclose, for answers that are held to a form
+    behind it; None = none can be."""
+    efforts: tuple[str, ...] = ()
+    """Values of `reasoning_effort` that the template knows; empty = it says."""
 
 
 def _tools(
@@ -82,7 +92,7 @@ def _tools(
 def _reasoning(
     name: str, models: str, kind: type[ReasoningMachine], *templates: tuple[str, ...]
 ) -> ReasoningFormat:
-    return ReasoningFormat(name, models, kind, (*kind.openers, *kind.closers), templates)
+    return ReasoningFormat(name, models, kind, (*kind.openers, *kind.closers), templates, kind.lead)
 
 
 def _of_harmony(*_: Any) -> TextMachine:
@@ -92,7 +102,15 @@ def _of_harmony(*_: Any) -> TextMachine:
 _HARMONY_TEMPLATE = ("<|channel|>", "<|message|>")
 
 TOOL_FORMATS: tuple[ToolFormat, ...] = (
-    ToolFormat(HARMONY_TOOLS, "gpt-oss", _of_harmony, HARMONY_MARKERS, (_HARMONY_TEMPLATE,)),
+    ToolFormat(
+        HARMONY_TOOLS,
+        "gpt-oss",
+        _of_harmony,
+        HARMONY_MARKERS,
+        (_HARMONY_TEMPLATE,),
+        block=harmony_forms,
+        stops=HARMONY_STOPS,
+    ),
     _tools("qwen3_coder", "Qwen3-Coder", XmlTools, ("<function=", "<parameter=")),
     _tools(
         "mistral", "Mistral v3 to v13, Magistral", MistralTools, ("[TOOL_CALLS]",), short_ids=True
@@ -116,7 +134,13 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
 
 REASONING_FORMATS: tuple[ReasoningFormat, ...] = (
     ReasoningFormat(
-        HARMONY_REASONING, "gpt-oss", _of_harmony, HARMONY_MARKERS, (_HARMONY_TEMPLATE,)
+        HARMONY_REASONING,
+        "gpt-oss",
+        _of_harmony,
+        HARMONY_MARKERS,
+        (_HARMONY_TEMPLATE,),
+        harmony_lead,
+        ("low", "medium", "high"),
     ),
     _reasoning("mistral", "Magistral", MistralReasoning, ("[THINK]",)),
     _reasoning(

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvasir_engine.grammar.lark import ANY_TEXT, LarkWriter, Part, any_of, literal, regex, sequence
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, TextMachine, find_first, held_back
+
+_SPACE = regex(r"\n{0,4}")
+"""Line feeds around reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,16 @@ class PromptEnd:
         return self.text.rstrip().endswith(opener)
 
 
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What an answer has before the part whose form is enforced."""
+
+    calls: Part | None
+    """Before calls; None = none can be enforced."""
+    content: Part
+    """Before content."""
+
+
 class ReasoningMachine(TextMachine):
     """Reasoning up to a closer, then content. White space around either is dropped.
 
@@ -33,6 +47,20 @@ class ReasoningMachine(TextMachine):
 
     openers: Sequence[str] = ()
     closers: Sequence[str] = ()
+
+    @classmethod
+    def lead(cls, lark: LarkWriter, markers: Markers, prompt: PromptEnd) -> Lead:
+        """Return the reasoning that an answer may begin with, whose markers are text."""
+        if prompt.text.rstrip().endswith(tuple(cls.closers)):
+            return Lead("", "")
+        space = lark.terminal(_SPACE)
+        closers = any_of(map(literal, cls.closers))
+        within = lark.rule(f"{ANY_TEXT} {closers}", lazy=True)
+        if any(prompt.opens(each, cls.closers[0]) for each in cls.openers):
+            thought = sequence(within, space)
+        else:
+            thought = f"({space} {any_of(map(literal, cls.openers))} {within} {space})?"
+        return Lead(thought, thought)
 
     def __init__(self, markers: Markers, prompt: PromptEnd) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.tool_request import has_to_call, is_strict, wants_calls
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGrammar
 from kvasir_engine.text.parsing.formats import ToolFormat
 from kvasir_engine.text.parsing.message_parser import Parsing
 
@@ -36,7 +36,7 @@ def call_form(body: ChatBody, parsing: Parsing | None) -> str | None:
     return calls.required(block) if forced else calls.permitted(block)
 
 
-def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock:
+def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock | CallForms:
     try:
         block = of_model.block(calls)
     except SchemaError as error:

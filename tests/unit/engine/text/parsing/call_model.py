@@ -17,7 +17,7 @@ from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
 from kvasir_engine.text.detokenizer import make_detokenizer
 from kvasir_engine.text.parsing.call_grammar import CallGrammar
-from kvasir_engine.text.parsing.formats import TOOL_FORMATS
+from kvasir_engine.text.parsing.formats import HARMONY_REASONING, HARMONY_TOOLS, TOOL_FORMATS
 from kvasir_engine.text.parsing.markers import MarkedDetokenizer
 from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
 from kvasir_engine.text.parsing.pieces import Kind
@@ -69,7 +69,8 @@ class Model:
         self.format = next(each for each in TOOL_FORMATS if each.name == name)
         tokens = self.format.markers if special is True else special or ()
         self.tokenizer.backend.add_special_tokens(list(tokens))
-        self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning="none")
+        reasoning = HARMONY_REASONING if name == HARMONY_TOOLS else "none"
+        self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning=reasoning)
         self.size = self.tokenizer.backend.get_vocab_size()
         self.grammars = GuidanceBackend(self.tokenizer, self.size, [self.end])
         single = {self.tokenizer.token_bytes(token): token for token in range(self.size)}

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.schema_keywords import SchemaError
-from kvasir_engine.text.parsing.call_grammar import arguments_schema, strict_schema
+from kvasir_engine.text.parsing.call_grammar import CallBlock, arguments_schema, strict_schema
 from kvasir_engine.text.parsing.formats import TOOL_FORMATS
 
 from .call_model import FORMATS, Model
@@ -53,7 +53,7 @@ def test_an_answer_that_has_to_call_does_and_says_nothing_else(name: str, specia
     made = model(name, special)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     draw, counts = random.Random(name), set()
     for _ in range(DRAWS):
         output = made.walk(made.matcher(calls.required(block)), draw)
@@ -69,7 +69,7 @@ def test_one_call_is_no_more(name: str) -> None:
     made = model(name, True)
     calls = made.calls({"now": None}, one_call=True)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     draw = random.Random(name)
     for _ in range(DRAWS):
         _, found = made.read(made.walk(made.matcher(calls.required(block)), draw), PARAMETERS)
@@ -82,7 +82,7 @@ def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special:
     made = model(name, special)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     form = calls.permitted(block)
     free = made.matcher(form)
     assert all(map(free.accept, made.tokens("No tool is needed, 1 < 2.")))
@@ -108,7 +108,7 @@ def test_nothing_but_the_marker_itself_begins_a_call_of_special_tokens() -> None
     made = model("mistral", True)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     [token] = made.tokens("[TOOL_CALLS]")
     matcher = made.matcher(calls.required(block))
     assert set(made.following(matcher)) == {token, made.ids[b"\n"]}
@@ -122,7 +122,7 @@ def test_a_string_argument_holds_no_special_token() -> None:
     made = model("mistral", True)
     calls = made.calls({"say": {"type": "object", "properties": {"text": {"type": "string"}}}})
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     matcher = made.matcher(calls.required(block))
     assert all(map(matcher.accept, made.tokens('[TOOL_CALLS]say[ARGS]{"text": "a')))
     assert max(made.following(matcher)) < 256
@@ -148,7 +148,7 @@ def test_free_text_has_no_other_beginning_of_a_call(
     made = Model(name, special=special.split())
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     form = calls.permitted(block)
 
     def takes(text: str) -> bool:
@@ -167,7 +167,7 @@ def test_many_functions_and_deep_schemas_are_within_the_limits(name: str) -> Non
     made = model(name, True)
     calls = made.calls(parameters, strict=True)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     for form in (calls.required(block), calls.permitted(block)):
         made.following(made.matcher(form))
     wide = made.calls({f"f{at}": WEATHER for at in range(1024)})

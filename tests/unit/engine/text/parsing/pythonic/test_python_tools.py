@@ -7,7 +7,7 @@ from support.answer_texts import TOOLS, merged
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.parsing.markers import Markers
-from kvasir_engine.text.parsing.python_tools import (
+from kvasir_engine.text.parsing.pythonic.python_tools import (
     MAX_CALL_CHARS,
     MAX_NESTING,
     PythonicTools,
