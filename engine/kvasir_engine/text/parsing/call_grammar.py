@@ -14,6 +14,7 @@ from typing import Any
 
 from kvasir_engine.grammar.json_schema import enforceable
 from kvasir_engine.grammar.lark import (
+    ANY_TEXT,
     LarkWriter,
     Part,
     any_of,
@@ -32,11 +33,12 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": Fa
 _LEAD = regex(r"\n{0,2}")
 """Line feeds that models write between their reasoning and a call."""
 _BETWEEN = regex(r"\n?")
-_SPACE = r"\s\x1c-\x1f"
+SPACE = r"\s\x1c-\x1f"
 """Members of a class: white space, as a parser has it."""
-_SEPARATED = regex(rf"[{_SPACE}]*,(?s:.*)")
+_SEPARATED = regex(rf"[{SPACE}]*,(?s:.*)")
 """Text behind a call without an end of its own that leads a parser to a further one."""
-_NO_OBJECT = regex(rf"[{_SPACE}]*([^{{{_SPACE}](?s:.*))?")
+OBJECT_START = regex(rf"[{SPACE}]*\{{")
+"""Text with which an object begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class CallBlock:
     """Calls as a format writes them: one, or an array of them."""
 
     opener: str
-    """Marker that it begins with; "" = none, so that only the beginning of an answer may call."""
+    """Marker that it begins with; "" = none: only calls without a marker are written."""
     content: Part
     """Everything up to `end`."""
     end: str
@@ -53,6 +55,10 @@ class CallBlock:
     """Other blocks may follow; else one has all calls of an answer."""
     openers: Sequence[str] = ()
     """All markers with which the format's calls may begin; free text holds none of them."""
+    bare: Part = ""
+    """All calls of an answer that begins with them, without a marker."""
+    start: Part = ""
+    """Part of a terminal: the text with which such an answer begins, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +126,13 @@ class CallGrammar:
         """Return the form of an answer that calls and says nothing else."""
         if isinstance(block, CallForms):
             return self._form(block.required)
-        one = self._block(block)
-        if block.repeated and not self.one_call:
-            one = f"({one} {self.lark.terminal(_BETWEEN)})+"
-        return self._form(sequence(self.lark.terminal(_LEAD), one))
+        found = [block.bare] if block.bare else []
+        if block.opener:
+            one = sequence(self.marker(block.opener), self._rest(block))
+            if block.repeated and not self.one_call:
+                one = f"({one} {self.lark.terminal(_BETWEEN)})+"
+            found.append(one)
+        return self._form(sequence(self.lark.terminal(_LEAD), any_of(found)))
 
     def permitted(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer of any text, in which what begins as a call is one."""
@@ -131,26 +140,26 @@ class CallGrammar:
             return self._form(block.permitted)
         barred = {each for each in (block.opener, *block.openers) if each}
         text = without(sorted(each for each in barred if not self.is_special(each)))
-        free = self.lark.terminal(text)
-        if not block.opener:
-            other = self.lark.terminal(f"{_NO_OBJECT} & {text}")
-            return self._form(any_of([self._block(block), other]))
-        first, rest = self._opened(block, text), self._rest(block)
+        first = f"{text} & ~({block.start} {ANY_TEXT})" if block.start else text
+        found = [block.bare] if block.bare else []
+        if block.opener:
+            found.append(self._marked(block, first, text))
+        return self._form(any_of([*found, self.lark.terminal(first)]))
+
+    def _marked(self, block: CallBlock, first: Part, text: Part) -> Part:
+        """Return calls behind their markers, in text."""
+        begun, rest = self._opened(block, first), self._rest(block)
         if self.one_call:
-            return self._form(any_of([sequence(first, rest), free]))
+            return sequence(begun, rest)
         behind = text if block.end else f"{text} & ~{_SEPARATED}"
-        calls = f"{first} {rest} ({self._opened(block, behind)} {rest})*"
-        return self._form(any_of([sequence(calls, self.lark.terminal(behind)), free]))
+        calls = f"{begun} {rest} ({self._opened(block, behind)} {rest})*"
+        return sequence(calls, self.lark.terminal(behind))
 
     def _opened(self, block: CallBlock, text: Part) -> Part:
         """Return a terminal, and the opener of a block."""
         if self.is_special(block.opener):
             return sequence(self.lark.terminal(text), self.marker(block.opener))
         return self.lark.rule(f"({text}) {literal(block.opener)}", lazy=True)
-
-    def _block(self, block: CallBlock) -> Part:
-        opener = self.marker(block.opener) if block.opener else ""
-        return sequence(opener, self._rest(block))
 
     def _rest(self, block: CallBlock) -> Part:
         return sequence(block.content, self.marker(block.end) if block.end else "")

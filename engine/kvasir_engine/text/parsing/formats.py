@@ -74,8 +74,8 @@ class ReasoningFormat:
     markers: tuple[str, ...] = ()
     templates: tuple[tuple[str, ...], ...] = ()
     lead: Callable[[LarkWriter, Markers, PromptEnd], Lead] | None = None
-    """How reasoning is written that no single tokens enclose, for answers that are held to a form
-    behind it; None = none can be."""
+    """The way in which reasoning is written that no single tokens enclose, for answers that are
+    held to a form behind it; None = none can be."""
     efforts: tuple[str, ...] = ()
     """Values of `reasoning_effort` that the template knows; empty = it says."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvasir_engine.grammar.lark import literal, sequence
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.call_grammar import OBJECT_START, CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import NamedCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
@@ -133,7 +133,9 @@ class LlamaJsonTools(JsonTools):
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
         objects = calls.call_objects("parameters", "; ")
-        return CallBlock("", objects, "", repeated=False, openers=cls.openers)
+        return CallBlock(
+            "", "", "", repeated=False, openers=cls.openers, bare=objects, start=OBJECT_START
+        )
 
     def _accepts(self, name: str) -> bool:
         return name in self._tools.parameters

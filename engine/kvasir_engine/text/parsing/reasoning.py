@@ -31,7 +31,7 @@ class PromptEnd:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What an answer has before the part whose form is enforced."""
+    """Beginning of an answer, before the part whose form is enforced."""
 
     calls: Part | None
     """Before calls; None = none can be enforced."""

@@ -2,72 +2,77 @@
 
 from __future__ import annotations
 
-import ast
-import json
-from typing import Any
+import re
+from functools import partial
 
-from kvasir_engine.text.parsing.json_scanner import is_unicode
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.pythonic.python_grammar import (
+    python_calls,
+    python_list,
+    python_start,
+)
+from kvasir_engine.text.parsing.pythonic.python_reader import PythonCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
-MAX_CALL_CHARS = 256 * 1024
-MAX_NESTING = 64
-_CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_CONSTANTS = {"true": True, "false": False, "null": None}
+_MAX_HEAD_CHARS = 128
+_NAME = re.compile(r"[\w.-]+\s*")
+_API = "default_api."
+"""Module that Gemma's guide has the functions in."""
 
 
 class PythonTools(ToolMachine):
-    """Base: `NAME(KEY=value, ...)`, given out when the call is whole.
+    """Base: `NAME(KEY=value, ...)`.
 
     There is no marker that no other text has, so the name must be one of the request's functions.
+    `print(...)` around a call and `default_api.` before it, as Gemma writes them, are left out.
     """
 
-    def _open_list(self) -> None:
-        self._stack: list[str] = []
-        self._quote = ""
-        self._at = 0
-        """Characters of the rest that were looked at."""
-        self._read = self._expression
+    _wrapped = False
+    """`print(` stands before the call."""
 
-    def _expression(self) -> bool:
-        """Read a call up to its closing bracket."""
-        rest = self._rest
-        while self._at < len(rest):
-            if self._at >= MAX_CALL_CHARS:
-                return self._broken()
-            char = rest[self._at]
-            self._at += 1
-            if self._quote:
-                if char == "\\":
-                    self._at += 1
-                elif char == self._quote:
-                    self._quote = ""
-            elif not self._bracket(char):
-                return self._broken()
-            elif char == ")" and not self._stack:
-                return self._complete(self._at)
-        return self._wait()
-
-    def _bracket(self, char: str) -> bool:
-        """Take a character outside of strings; False where it cannot belong to a call."""
-        if char in "'\"" and self._stack:
-            self._quote = char
-        elif char in _CLOSERS:
-            self._stack.append(_CLOSERS[char])
-            return len(self._stack) <= MAX_NESTING and (len(self._stack) > 1 or char == "(")
-        elif char in ")]}":
-            return bool(self._stack) and self._stack.pop() == char
-        elif not self._stack:
-            return char.isalnum() or char in "_. \t\n\r"
+    def _open_call(self) -> bool:
+        self._wrapped = False
+        self._read = self._head
         return True
 
-    def _complete(self, size: int) -> bool:
-        made = parsed_call(self._rest[:size])
-        if made is None or made[0] not in self._tools.parameters:
+    def _head(self) -> bool:
+        """Read a name and the bracket behind it."""
+        if not self._skip_space():
+            return self._wait()
+        at = self._rest.find("(")
+        if at < 0:
+            text = self._rest[: _MAX_HEAD_CHARS + 1]
+            possible = len(text) <= _MAX_HEAD_CHARS and _NAME.fullmatch(text)
+            return self._wait() if possible else self._broken()
+        name = self._rest[:at].rstrip()
+        if at > _MAX_HEAD_CHARS or not _NAME.fullmatch(name):
             return self._broken()
-        self._take(size)
-        self._whole_call(*made)
-        self._read = self._after_call
+        if name not in self._tools.parameters:
+            if name == "print" and not self._wrapped:
+                self._wrapped = True
+                self._take(at + 1)
+                return True
+            name = name.removeprefix(_API)
+        if name not in self._tools.parameters:
+            return self._broken()
+        self._take(at + 1)
+        self._reader = PythonCallReader(name, partial(self._tools.value_form, name))
+        self._read = self._call
         return True
+
+    def _after_call(self) -> bool:
+        if not self._skip_space():
+            return self._behind() if self._ended else False
+        if self._wrapped:
+            if self._rest[0] != ")":
+                return self._behind()
+            self._wrapped = False
+            self._take(1)
+            return True
+        return self._next_call()
+
+    def _next_call(self) -> bool:
+        raise NotImplementedError
 
     def _behind(self) -> bool:
         self._raw = ""
@@ -81,6 +86,17 @@ class PythonicTools(PythonTools):
 
     openers = ("<|python_start|>",)
     marks: tuple[str, ...] = ("<|python_end|>",)
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        bare, start = python_list(calls), python_start(calls)
+        opener, end = cls.openers[0], cls.marks[0]
+        if not (calls.is_special(opener) and calls.is_special(end)):
+            opener = end = ""
+        return CallBlock(
+            opener, bare, end, repeated=False, openers=cls.openers, bare=bare, start=start
+        )
 
     def _start(self) -> bool:
         text = self._rest.lstrip()
@@ -98,22 +114,17 @@ class PythonicTools(PythonTools):
         if self._rest[0] != "[":
             return self._broken()
         self._take(1)
-        self._open_list()
-        return True
+        return self._open_call()
 
-    def _after_call(self) -> bool:
-        if not self._skip_space():
-            return self._behind() if self._ended else False
+    def _next_call(self) -> bool:
         char = self._rest[0]
+        if char not in ",]":
+            return self._behind()
+        self._take(1)
         if char == ",":
-            self._take(1)
-            self._open_list()
-            return True
-        if char == "]":
-            self._take(1)
-            self._read = self._end
-            return True
-        return self._behind()
+            return self._open_call()
+        self._read = self._end
+        return True
 
     def _end(self) -> bool:
         if not self._skip_space():
@@ -132,64 +143,34 @@ class Gemma3Tools(PythonicTools):
     openers = ("```tool_code",)
     marks = ("```",)
 
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        return CallBlock(
+            cls.openers[0],
+            python_calls(calls),
+            cls.marks[0],
+            repeated=False,
+            openers=cls.openers,
+            bare=python_list(calls),
+            start=python_start(calls),
+        )
+
     def _open(self, opener: str) -> None:
         self._read = self._block
 
     def _block(self) -> bool:
         if not self._skip_space():
             return self._wait()
-        if self._rest[0] == "[":
-            self._read = self._list
-        else:
-            self._open_list()
+        if self._rest[0] != "[":
+            return self._open_call()
+        self._read = self._list
         return True
 
-    def _after_call(self) -> bool:
-        if not self._skip_space() or self._rest[0] in ",]":
-            return super()._after_call()
-        if self._rest[0] == "`":
-            self._read = self._end
-        else:
-            self._open_list()  # one call a line
+    def _next_call(self) -> bool:
+        if self._rest[0] in ",]":
+            return super()._next_call()
+        if self._rest[0] != self._markers.signs(self.marks)[0][0]:
+            return self._open_call()  # one call a line
+        self._read = self._end
         return True
-
-
-def parsed_call(text: str) -> tuple[str, str] | None:
-    """Return the name and the arguments, as JSON, of a Python call; None when it is none.
-
-    Only keywords with literal values are taken. `print(...)` around it and `default_api.` before
-    it, as Gemma writes them, are left out.
-    """
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if isinstance(call, ast.Call) and _name(call.func) == "print" and len(call.args) == 1:
-            call = call.args[0]
-        if not isinstance(call, ast.Call) or call.args:
-            return None
-        name = _name(call.func).removeprefix("default_api.")
-        given = {str(each.arg): _literal(each.value) for each in call.keywords if each.arg}
-        if not name or len(given) != len(call.keywords):
-            return None
-        arguments = json.dumps(given, ensure_ascii=False, allow_nan=False)
-        return (name, arguments) if is_unicode(arguments) else None
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return None
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        before = _name(node.value)
-        return before and f"{before}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal, with JSON's names for constants too. Raises ValueError."""
-    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
-        return _CONSTANTS[node.id]
-    if isinstance(node, ast.List):
-        return [_literal(each) for each in node.elts]
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        keys = [_literal(each) for each in node.keys if each is not None]
-        return dict(zip(keys, map(_literal, node.values), strict=True))
-    return ast.literal_eval(node)

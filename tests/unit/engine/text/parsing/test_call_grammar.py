@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.schema_keywords import SchemaError
 from kvasir_engine.text.parsing.call_grammar import CallBlock, arguments_schema, strict_schema
-from kvasir_engine.text.parsing.formats import TOOL_FORMATS
 
 from .call_model import FORMATS, Model
 
@@ -90,7 +89,7 @@ def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special:
     draw = random.Random(name)
     for _ in range(DRAWS):
         begun = made.matcher(form)
-        said = made.tokens(f"Let me see. {block.opener}" if block.opener else '{"n')
+        said = made.opening(block, "now", "Let me see. ")
         assert all(map(begun.accept, said))
         assert made.end not in made.following(begun)
         closed = []
@@ -140,6 +139,20 @@ def test_a_string_argument_holds_no_special_token() -> None:
         ("llama3_json", "<|python_tag|>", ["a", "\u2028a"], ["\u2028{", "a<|python_tag|>"]),
         ("mistral", MISTRAL, ["[TOOL_CALLS]now[ARGS]{}\na,"], ["[TOOL_CALLS]now[ARGS]{}\n ,"]),
         ("hermes", "", ["a < b, {"], ["<tool_call>{"]),
+        ("pythonic", "", ["", "[1, now]", "[now]", "a [now()]"], ["[now(1", " [ now ("]),
+        ("pythonic", "", ["[now()]", "[nowx("], ["[now()] ", "<|python_start|>[now()]"]),
+        (
+            "pythonic",
+            "<|python_start|> <|python_end|>",
+            ["a <|python_start|>[now()]<|python_end|>", "[now()]"],
+            ["<|python_start|>[x", "[now()]<|python_end|>"],
+        ),
+        (
+            "gemma3",
+            "",
+            ["```python", "Ok.\n```tool_code\nnow()\nnow()\n``` a", "[now(), now()]"],
+            ["[default_api.now(", "[print(now(", "```tool_code\nx"],
+        ),
     ],
 )
 def test_free_text_has_no_other_beginning_of_a_call(
@@ -170,16 +183,10 @@ def test_many_functions_and_deep_schemas_are_within_the_limits(name: str) -> Non
     assert isinstance(block, CallBlock)
     for form in (calls.required(block), calls.permitted(block)):
         made.following(made.matcher(form))
-    wide = made.calls({f"f{at}": WEATHER for at in range(1024)})
+    wide = made.calls({f"f{at}": {"properties": {f"a{at}": WEATHER}} for at in range(1024)})
     form = wide.required(made.format.block(wide) or block)
     with pytest.raises(ConstraintError, match="it has more than 131072 bytes"):
         made.matcher(form)
-
-
-@pytest.mark.parametrize("name", ["openai", "pythonic", "gemma3"])
-def test_formats_without_a_grammar_say_so(name: str) -> None:
-    of_format = next(each for each in TOOL_FORMATS if each.name == name)
-    assert of_format.block(model("hermes", False).calls(PARAMETERS)) is None
 
 
 def test_what_a_schema_says_of_arguments_is_kept() -> None:

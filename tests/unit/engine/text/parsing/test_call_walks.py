@@ -67,7 +67,7 @@ def calls_of_random_functions(made: Model, seed: int, *, free: bool) -> Counter[
             continue
         for _ in range(WALKS):
             matcher = made.matcher(form)
-            begun = made.tokens(f"Well,{block.opener}" if block.opener else '{"') if free else []
+            begun = made.opening(block, "f", "Well,") if free else []
             begun = begun if draw.random() < 0.8 else []
             assert all(map(matcher.accept, begun))
             try:

@@ -12,6 +12,7 @@ from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.tools.call_form import call_form
+from kvasir_engine.text.parsing.formats import HARMONY_REASONING, HARMONY_TOOLS
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 TOKENIZER = byte_tokenizer()
@@ -30,7 +31,8 @@ NAMED = {"type": "function", "function": {"name": "now"}}
 
 def form(parser: str = "hermes", **fields: Any) -> str | None:
     body = ChatBody(messages=[], **fields)
-    parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning="none")
+    reasoning = HARMONY_REASONING if parser == HARMONY_TOOLS else "none"
+    parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning=reasoning)
     return call_form(body, parsing)
 
 
@@ -107,6 +109,7 @@ def test_parameters_that_a_format_cannot_write_are_refused_where_they_are_strict
     ],
 )
 def test_a_format_that_cannot_be_enforced_is_named(fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(ApiError, match="in the format pythonic; use tool_choice auto") as refused:
-        form("pythonic", **fields)
+    # Its markers are no special tokens of this tokenizer
+    with pytest.raises(ApiError, match="in the format openai; use tool_choice auto") as refused:
+        form(HARMONY_TOOLS, **fields)
     assert refused.value.param == field

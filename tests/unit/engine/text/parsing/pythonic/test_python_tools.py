@@ -7,55 +7,51 @@ from support.answer_texts import TOOLS, merged
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.parsing.markers import Markers
-from kvasir_engine.text.parsing.pythonic.python_tools import (
-    MAX_CALL_CHARS,
-    MAX_NESTING,
-    PythonicTools,
-    parsed_call,
-)
+from kvasir_engine.text.parsing.pieces import Kind, Piece
+from kvasir_engine.text.parsing.pythonic.python_reader import MAX_HELD_CHARS
+from kvasir_engine.text.parsing.pythonic.python_tools import Gemma3Tools, PythonicTools
+from kvasir_engine.text.parsing.pythonic.python_values import MAX_NESTING
 from kvasir_engine.text.parsing.tool_machine import ToolSet
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "f",
-        "f(1)",
-        "f(**x)",
-        "f(a=g())",
-        "f(a=1, a=2)",
-        "f()()",
-        "'f'()",
-        "f(a=b'x')",
-        "f(a={1, 2})",
-        "f(a={**b})",
-        "f(a=1j)",
-        "f(a=1e999)",
-        "f(a='\\ud800')",
-        "f(a=" + "9" * 5000 + ")",
-        "f(a=" + "-" * 100_000 + "1)",
-        "f(",
+        "[now(x=" + "[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1) + ")]",
+        "[now(x=[" + "1," * (MAX_HELD_CHARS // 2) + "])]",
+        "[" + "n" * 1000 + "()]",
+        "[now(" + "x" * 1000 + "=1)]",
     ],
-)
-def test_only_a_call_of_literals_is_one(text: str) -> None:
-    assert parsed_call(text) is None
-
-
-def test_a_call_gives_json() -> None:
-    assert parsed_call("print(default_api.f(a=[true, None], b={'c': (1, -2.5)}))") == (
-        "f",
-        '{"a": [true, null], "b": {"c": [1, -2.5]}}',
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[now(x=" + "[" * MAX_NESTING + "]" * MAX_NESTING + ")]",
-        "[now(x='" + "x" * MAX_CALL_CHARS + "')]",
-    ],
-    ids=["deep", "long"],
+    ids=["deep", "long", "name", "key"],
 )
 def test_a_call_beyond_the_bounds_is_content(tokenizer: Tokenizer, text: str) -> None:
     machine = PythonicTools(ToolSet.of(TOOLS), Markers(tokenizer, ()))
     assert merged([*machine.push(text), *machine.finish()])["content"] == text
+
+
+def test_a_string_is_given_out_as_it_comes(tokenizer: Tokenizer) -> None:
+    machine = PythonicTools(ToolSet.of(TOOLS), Markers(tokenizer, ()))
+    pieces = machine.push("[get_weather(city='Os")
+    assert merged(pieces)["calls"] == [["get_weather", '{"city": "Os', False]]
+    assert machine.push("lo', days=") == [Piece(Kind.ARGUMENTS, 'lo"')]
+    assert machine.push("1") == []
+    assert machine.push(",") == [Piece(Kind.ARGUMENTS, ', "days": 1')]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("```tool_code\nprint(default_api.now())\n```", [["now", "{}", True]]),
+        ("```tool_code\nprint(print(now()))\n```", []),
+        ("```tool_code\nprint(now())\nnow()```", [["now", "{}", True], ["now", "{}", True]]),
+        ("[print(now()), default_api.now()]", [["now", "{}", True], ["now", "{}", True]]),
+        ("```tool_code\nprint(1)\n```", []),
+    ],
+)
+def test_what_gemma_writes_around_a_call_is_left_out(
+    tokenizer: Tokenizer, text: str, calls: list[list[object]]
+) -> None:
+    machine = Gemma3Tools(ToolSet.of(TOOLS), Markers(tokenizer, ()))
+    made = merged([*machine.push(text), *machine.finish()])
+    assert made["calls"] == calls
+    assert made["content"] == ("" if calls else text)
