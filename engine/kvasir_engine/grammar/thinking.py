@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kvasir_engine.grammar.matcher import MASK_BITS, Grammar, GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
 
@@ -25,9 +27,13 @@ class Thinking:
 class ThinkingMatcher:
     """GrammarMatcher of an output whose grammar begins behind its reasoning, if it has any."""
 
-    def __init__(self, inner: GrammarMatcher, thinking: Thinking) -> None:
+    def __init__(
+        self, inner: GrammarMatcher, thinking: Thinking, barred: Sequence[int] = ()
+    ) -> None:
+        """`barred` are tokens that the reasoning has not."""
         self._inner = inner
         self._tokens = thinking
+        self._barred = [divmod(token, MASK_BITS) for token in barred]
         self.restart()
 
     def restart(self) -> None:
@@ -55,6 +61,9 @@ class ThinkingMatcher:
         """GrammarMatcher.fill."""
         if self._free:
             mask[:] = ANY_TOKEN
+            words = mask.view("uint32")
+            for word, bit in self._barred:
+                words[word] &= ~np.uint32(1 << bit)
             return
         self._inner.fill(mask)
         if self._may_open:
@@ -62,7 +71,12 @@ class ThinkingMatcher:
             mask[word : word + 1].view("uint32")[0] |= 1 << bit
 
 
-def begin(grammar: Grammar, stop_ids: Sequence[int], thinking: Thinking | None) -> GrammarMatcher:
-    """Return the state of a sample without output."""
+def begin(
+    grammar: Grammar,
+    stop_ids: Sequence[int],
+    thinking: Thinking | None,
+    barred: Sequence[int] = (),
+) -> GrammarMatcher:
+    """Return the state of a sample without output, whose reasoning has no tokens of `barred`."""
     matcher = grammar.matcher(stop_ids)
-    return matcher if thinking is None else ThinkingMatcher(matcher, thinking)
+    return matcher if thinking is None else ThinkingMatcher(matcher, thinking, barred)

@@ -10,7 +10,6 @@ from enum import Enum, auto
 import numpy as np
 
 from kvasir_engine.grammar.matcher import Grammar, GrammarMatcher
-from kvasir_engine.grammar.thinking import begin
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import PARAMETERS
@@ -126,7 +125,7 @@ def make_sequences(
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),
-            matcher=begin(grammar, request.all_stop_ids(), request.thinking) if grammar else None,
+            matcher=None if grammar is None else request.matcher(grammar),
         )
 
     lead = sample(0)

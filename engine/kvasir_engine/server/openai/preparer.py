@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from kvasir_engine.grammar.constraint_error import ConstraintError
-from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.sampling_params import ParameterError, check_token_ids
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.api_error import ApiError, invalid
@@ -26,11 +24,9 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
-from kvasir_engine.server.openai.structured import field_that_asks
-from kvasir_engine.server.openai.tools.call_form import call_form
-from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools, wants_calls
+from kvasir_engine.server.openai.tools.answer_form import answer_form
+from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools
 from kvasir_engine.text.parsing.message_parser import Parsing
-from kvasir_engine.text.parsing.reasoned_form import behind_reasoning
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 _PROMPT_END_CHARS = 64
@@ -89,25 +85,13 @@ class Preparer:
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         check_tools(body, intake.maker.chat_template, self._parsing)
-        if params.structured_outputs is not None and wants_calls(body):
-            field = field_that_asks(body)
-            raise invalid(
-                f"{field} does not work together with tools; leave one of them out, or set "
-                "tool_choice none.",
-                field,
-            )
-        if (form := call_form(body, self._parsing)) is not None:
-            params = params.clone(structured_outputs=form)
         prompt = await _chat_prompt(intake, body)
         end = _prompt_end(body, prompt)
-        thinking = None
-        if params.structured_outputs is not None and self._parsing is not None:
-            form = params.structured_outputs
-            form, thinking = _behind_reasoning(self._parsing, body, end, form, intake)
-            params = params.clone(structured_outputs=form)
-        runs = await intake.runs([prompt], params, body, request_id)
+        form = answer_form(body, params, self._parsing, intake.maker.tokenizer, end)
+        runs = await intake.runs([prompt], form.params, body, request_id)
         for run in runs:
-            run.request.thinking = thinking
+            run.request.thinking = form.thinking
+            run.request.may_be_free = form.may_be_free
         return PreparedRequest(body, runs, prompt_end=end)
 
     async def chat_prompt(self, body: ChatBody) -> TokenPrompt:
@@ -177,19 +161,6 @@ async def _token_texts(intake: Intake, ids: list[int]) -> list[str]:
         await intake.turns.pause()
         texts += map(intake.maker.tokenizer.token_text, ids[at : at + _PIECE_TOKENS])
     return texts
-
-
-def _behind_reasoning(
-    parsing: Parsing, body: ChatBody, end: PromptEnd, form: str, intake: Intake
-) -> tuple[str, Thinking | None]:
-    """Let the form of the answers begin behind their reasoning. Raises ApiError."""
-    field = field_that_asks(body)
-    try:
-        return behind_reasoning(parsing, intake.maker.tokenizer, end, form, calls=wants_calls(body))
-    except ConstraintError as error:
-        raise invalid(f"{field} cannot be enforced: {error}.", field) from error
-    except ValueError as error:
-        raise invalid(f"{field} does not work together with {error}.", field) from error
 
 
 async def _chat_prompt(intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:

@@ -37,6 +37,8 @@ SPACE = r"\s\x1c-\x1f"
 """Members of a class: white space, as a parser has it."""
 _SEPARATED = regex(rf"[{SPACE}]*,(?s:.*)")
 """Text behind a call without an end of its own that leads a parser to a further one."""
+OBJECT = '{"name": '
+"""Beginning of a call that is an object."""
 OBJECT_START = regex(rf"[{SPACE}]*\{{")
 """Text with which an object begins."""
 
@@ -81,12 +83,18 @@ class CallGrammar:
         *,
         one_call: bool,
         strict: Collection[str] = (),
+        loose: bool = False,
     ) -> None:
         """Schemas of the functions' parameters by name, None = the function takes none; the names
-        of those whose arguments must keep to them."""
-        self.schemas = {name: arguments_schema(it) for name, it in parameters.items()}
+        of those whose arguments must keep to them. With `loose` arguments are any object."""
+        self.schemas: dict[str, Any] = {
+            name: dict(_ANY_OBJECT) if loose else arguments_schema(it)
+            for name, it in parameters.items()
+        }
         """Schemas that arguments are held to, by function."""
         self.strict = strict
+        self.loose = loose
+        """Only what is sure to be a call is one: nobody asked for calls of a form."""
         self.lark = LarkWriter()
         """Rules and terminals, also those that a format needs."""
         self.markers = markers
@@ -105,21 +113,26 @@ class CallGrammar:
 
     def arguments(self, name: str) -> Part:
         """Return the arguments of a function as a JSON object."""
-        return json_value(self.schemas[name])
+        return self.lark.rule(json_value(self.schemas[name]))
 
     def each(self, write: Callable[[str], Part]) -> Part:
         """Return what `write` makes of a function's name, for any of the functions."""
         return self.lark.rule(any_of([write(name) for name in self.schemas]))
 
-    def call_object(self, key: str) -> Part:
-        """Return one call as an object of name and arguments, which stand under `key`."""
-        return self.each(
-            lambda name: sequence(literal(_head(name, key)), self.arguments(name), literal("}"))
-        )
+    def call_object(self, key: str, heads: Sequence[str] = (OBJECT,)) -> Part:
+        """Return one call as an object of name and arguments, which stand under `key`; the object
+        begins with one of `heads` and the name."""
 
-    def call_objects(self, key: str, separator: str) -> Part:
+        def write(name: str) -> Part:
+            begun = [literal(f'{head}{json.dumps(name)}, "{key}": ') for head in heads]
+            head = any_of(begun) if len(begun) > 1 else begun[0]
+            return sequence(head, self.arguments(name), literal("}"))
+
+        return self.each(write)
+
+    def call_objects(self, key: str, separator: str, heads: Sequence[str] = (OBJECT,)) -> Part:
         """Return one call or several as objects; see `call_object`."""
-        one = self.call_object(key)
+        one = self.call_object(key, heads)
         return one if self.one_call else f"{one} ({literal(separator)} {one})*"
 
     def required(self, block: CallBlock | CallForms) -> str:
@@ -191,7 +204,3 @@ def strict_schema(schema: Mapping[str, Any]) -> Any:
     named = "properties" in schema and not schema.keys() & {"allOf", "anyOf", "oneOf", "$ref"}
     closed = {"additionalProperties": False} if named else {}
     return enforceable({**closed, **schema, "type": "object"}, in_calls=True)
-
-
-def _head(name: str, key: str) -> str:
-    return f'{{"name": {json.dumps(name)}, "{key}": '

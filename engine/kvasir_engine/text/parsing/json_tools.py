@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvasir_engine.grammar.lark import literal, sequence
-from kvasir_engine.text.parsing.call_grammar import OBJECT_START, CallBlock, CallGrammar
+from kvasir_engine.grammar.lark import any_of, literal, sequence
+from kvasir_engine.text.parsing.call_grammar import OBJECT, OBJECT_START, CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import NamedCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
@@ -132,10 +133,12 @@ class LlamaJsonTools(JsonTools):
     @classmethod
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
-        objects = calls.call_objects("parameters", "; ")
-        return CallBlock(
-            "", "", "", repeated=False, openers=cls.openers, bare=objects, start=OBJECT_START
-        )
+        heads = (OBJECT, '{"type": "function", "name": ') if calls.loose else (OBJECT,)
+        objects = calls.call_objects("parameters", "; ", heads)
+        names = any_of(literal(json.dumps(name)) for name in calls.schemas)
+        begun = sequence(any_of(map(literal, heads)), names)
+        start = begun if calls.loose else OBJECT_START
+        return CallBlock("", "", "", repeated=False, openers=cls.openers, bare=objects, start=start)
 
     def _accepts(self, name: str) -> bool:
         return name in self._tools.parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kvasir_engine.grammar.schema_keywords import SchemaError
@@ -15,25 +16,39 @@ from kvasir_engine.text.parsing.formats import ToolFormat
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 
-def call_form(body: ChatBody, parsing: Parsing | None) -> str | None:
-    """Return SamplingParams.structured_outputs of an answer whose calls are enforced; None where
-    the model may write what it likes. `body` was checked. Raises a 400 where the model's format of
-    calls cannot be enforced."""
-    forced = has_to_call(body)
-    if not wants_calls(body) or not (forced or any(map(is_strict, body.tools or ()))):
-        return None
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Form of an answer's calls."""
+
+    form: str
+    """SamplingParams.structured_outputs."""
+    is_asked: bool
+    """The body asks for it; else the answer may be free where it cannot be enforced."""
+
+
+def call_form(body: ChatBody, parsing: Parsing | None) -> CallForm | None:
+    """Return the form of an answer whose calls are enforced: what begins as a call is one, with
+    arguments of its schema where the body says so, else with any; None where there are no calls,
+    and where the model's format of calls cannot be enforced. `body` was checked. Raises a 400
+    where it asks for a form that cannot be enforced."""
     of_model = None if parsing is None else parsing.tools
-    if parsing is None or of_model is None:
-        return None  # such tools were refused
+    if not wants_calls(body) or parsing is None or of_model is None:
+        return None
+    forced = has_to_call(body)
+    asked = forced or any(map(is_strict, body.tools or ()))
     offered = _offered(body)
     calls = CallGrammar(
         {name: each.get("parameters") for name, each in offered.items()},
         parsing.markers,
         one_call=body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping),
         strict={name for name, each in offered.items() if each.get("strict")},
+        loose=not asked,
     )
+    if not asked:
+        free = of_model.block(calls)
+        return None if free is None else CallForm(calls.permitted(free), is_asked=False)
     block = _block(of_model, calls, field_that_asks(body))
-    return calls.required(block) if forced else calls.permitted(block)
+    return CallForm(calls.required(block) if forced else calls.permitted(block), is_asked=True)
 
 
 def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock | CallForms:

@@ -52,6 +52,8 @@ def python_calls(calls: CallGrammar) -> Part:
 def python_start(calls: CallGrammar) -> Part:
     """Return a text with which a list of calls begins: a part of a terminal."""
     names = any_of(map(literal, calls.schemas))
+    if calls.loose:
+        return sequence(literal("["), names, literal("("))
     space = f"[{SPACE}]*"
     begin = regex(rf"{space}\[{space}(print{space}\({space})?(default_api\.)?")
     return sequence(begin, names, regex(rf"{space}\("))
