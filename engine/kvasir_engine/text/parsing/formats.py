@@ -56,6 +56,8 @@ class ToolFormat:
     """Texts that may be special tokens of the tokenizer, which `make`'s machine looks for."""
     templates: tuple[tuple[str, ...], ...] = ()
     """`auto` takes it for a chat template that holds all texts of one of these."""
+    lacks: str = ""
+    """Text that such a template does not hold, since it tells of another format."""
     short_ids: bool = False
     """The template takes ids of nine letters and digits alone."""
     block: Callable[[CallGrammar], CallBlock | CallForms | None] = lambda _: None
@@ -73,6 +75,7 @@ class ReasoningFormat:
     make: Callable[[Markers, PromptEnd], TextMachine]
     markers: tuple[str, ...] = ()
     templates: tuple[tuple[str, ...], ...] = ()
+    lacks: str = ""
     lead: Callable[[LarkWriter, Markers, PromptEnd], Lead] | None = None
     """The way in which reasoning is written that no single tokens enclose, for answers that are
     held to a form behind it; None = none can be."""
@@ -92,13 +95,16 @@ def _tools(
 def _reasoning(
     name: str, models: str, kind: type[ReasoningMachine], *templates: tuple[str, ...]
 ) -> ReasoningFormat:
-    return ReasoningFormat(name, models, kind, (*kind.openers, *kind.closers), templates, kind.lead)
+    return ReasoningFormat(
+        name, models, kind, (*kind.openers, *kind.closers), templates, lead=kind.lead
+    )
 
 
 def _of_harmony(*_: Any) -> TextMachine:
     raise AssertionError("Harmony's machine reads reasoning and calls in one.")
 
 
+_HERMES = "</tool_call>"
 _HARMONY_TEMPLATE = ("<|channel|>", "<|message|>")
 
 TOOL_FORMATS: tuple[ToolFormat, ...] = (
@@ -115,11 +121,15 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
     _tools(
         "mistral", "Mistral v3 to v13, Magistral", MistralTools, ("[TOOL_CALLS]",), short_ids=True
     ),
-    _tools("granite", "Granite 3 and 4", GraniteTools, ("<|start_of_role|>",)),
+    _tools("granite", "Granite 3", GraniteTools, ("<|start_of_role|>",), lacks=_HERMES),
     _tools("phi4_mini_json", "Phi-4-mini", Phi4MiniTools, ("<|tool|>",), ("functools[",)),
     _tools("pythonic", "Llama 4, ToolACE", PythonicTools, ("<|python_start|>",), ("[func_name1(",)),
     _tools(
-        "llama3_json", "Llama 3.1 to 3.3", LlamaJsonTools, ("<|start_header_id|>", "parameters")
+        "llama3_json",
+        "Llama 3.1 to 3.3",
+        LlamaJsonTools,
+        ("<|start_header_id|>", "parameters"),
+        lacks=_HERMES,
     ),
     _tools(
         "gemma3",
@@ -128,7 +138,9 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ("<start_of_turn>", "tool_code"),
         ("<start_of_turn>", "tools"),
     ),
-    _tools("hermes", "Hermes 2 and 3, Qwen 2.5 and 3, SmolLM3", HermesTools, ("<tool_call>",)),
+    _tools(
+        "hermes", "Hermes 2 to 4, Qwen 2.5 and 3, SmolLM3, Granite 4", HermesTools, ("<tool_call>",)
+    ),
 )
 """In the order in which `auto` looks."""
 
@@ -139,8 +151,8 @@ REASONING_FORMATS: tuple[ReasoningFormat, ...] = (
         _of_harmony,
         HARMONY_MARKERS,
         (_HARMONY_TEMPLATE,),
-        harmony_lead,
-        ("low", "medium", "high"),
+        lead=harmony_lead,
+        efforts=("low", "medium", "high"),
     ),
     _reasoning("mistral", "Magistral", MistralReasoning, ("[THINK]",)),
     _reasoning(
@@ -193,7 +205,8 @@ def _choose(
 
 def _of_template(template: str, own: tuple[_Format, ...]) -> _Format | None:
     for each in own:
-        if any(all(text in template for text in texts) for texts in each.templates):
+        found = any(all(text in template for text in texts) for texts in each.templates)
+        if found and not (each.lacks and each.lacks in template):
             return each
     return None
 

@@ -110,7 +110,7 @@ def array_block(calls: CallGrammar, opener: str, openers: Sequence[str]) -> Call
 
 
 class HermesTools(JsonTools):
-    """Hermes 2 and 3, Qwen 2.5 and 3, Granite 4: `<tool_call>{...}</tool_call>`."""
+    """Hermes 2 to 4, Qwen 2.5 and 3, Granite 4: `<tool_call>{...}</tool_call>`."""
 
     openers = ("<tool_call>",)
     closers = ("</tool_call>",)

@@ -55,7 +55,7 @@ class PythonValue:
 
     def __init__(self) -> None:
         self.json: list[str] = []
-        """What was read, without what may still go on; whoever likes takes it away."""
+        """Parts that were read, without what may still go on; whoever likes takes them away."""
         self.is_text = False
         """It is a string."""
         self.is_null = False
