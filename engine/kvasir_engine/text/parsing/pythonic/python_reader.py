@@ -37,18 +37,31 @@ class PythonCallReader(CallReader):
         self._value: PythonValue | None = None
         self._written: list[str] = []
         """Characters of the value, where they are kept."""
+        self._held = 0
+        """Number of these characters."""
         self._is_given = False
         """The value has begun to be given out."""
 
     def read(self, text: str) -> int:
         """CallReader.read."""
-        for at, char in enumerate(text):
-            if self.done or self.failed:
-                return at
-            if not self._take(char):
+        at = 0
+        while at < len(text) and not (self.done or self.failed):
+            if size := self._run(text, at):
+                at += size
+            elif self._take(text[at]):
+                at += 1
+            else:
                 self.failed = True
-                return at
-        return len(text)
+        return at
+
+    def _run(self, text: str, at: int) -> int:
+        """Take a part of a string at once, as much as may be kept; return its size."""
+        if self._value is None:
+            return 0
+        size = self._value.take_run(text, at, at + MAX_HELD_CHARS - self._held)
+        if size:
+            self._goes_on(self._value, text[at : at + size])
+        return size
 
     def _take(self, char: str) -> bool:
         if self._value is not None:
@@ -61,6 +74,7 @@ class PythonCallReader(CallReader):
         if char == "=":
             self._form = self._form_of(self._key)
             self._value, self._written, self._is_given = PythonValue(), [], False
+            self._held = 0
             return bool(self._key)
         self._key += char
         long = len(self._key) > MAX_KEY_CHARS
@@ -70,19 +84,25 @@ class PythonCallReader(CallReader):
         took = value.take(char)
         if took is False:
             return False
-        as_it_comes = value.is_text and (not self._form.kinds or "string" in self._form.kinds)
-        if as_it_comes:
-            self._give("".join(value.json))
-            value.json.clear()
-        elif took:
-            self._written.append(char)
+        if not self._goes_on(value, char if took else ""):
+            return False
         if took:
-            return len(self._written) <= MAX_HELD_CHARS
-        if not as_it_comes:
+            return True
+        if not self._is_given:
             self._give(self._fitting(value))
         self._value, self._key, self._is_spaced = None, "", False
         self._count += 1
         return self._close() if char == ")" else True
+
+    def _goes_on(self, value: PythonValue, written: str) -> bool:
+        """Give out what came of a value, or keep it; False where it is too long for that."""
+        if value.is_text and (not self._form.kinds or "string" in self._form.kinds):
+            self._give("".join(value.json))
+            value.json.clear()
+            return True
+        self._written.append(written)
+        self._held += len(written)
+        return self._held <= MAX_HELD_CHARS
 
     def _give(self, text: str) -> None:
         if not self._is_given:

@@ -38,6 +38,11 @@ class PythonString:
         self.is_behind = False
         """The last character only showed that the string had ended before it."""
 
+    @property
+    def is_plain(self) -> bool:
+        """What follows is text up to the next quote or backslash."""
+        return self._size is not None and not (self._run or self._escape)
+
     def take(self, char: str) -> str | None:
         """Return what a character adds, as JSON; None where it cannot be the string's."""
         if self._size is None:

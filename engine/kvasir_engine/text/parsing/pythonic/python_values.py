@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kvasir_engine.text.parsing.json_scanner import JSON_NUMBER
-from kvasir_engine.text.parsing.pythonic.python_strings import PythonString
+from kvasir_engine.text.parsing.pythonic.python_strings import PythonString, as_json
 
 MAX_NESTING = 64
 _CLOSERS = {"[": "]", "(": ")", "{": "}"}
@@ -26,6 +26,7 @@ _CONSTANTS = {
     "null": "null",
 }
 _FRACTION = re.compile(r"^[+-]?[\d_]*(\.|[\d_]e)", re.ASCII | re.IGNORECASE)
+_PLAIN = re.compile(r"[^'\"\\]+")
 _BARE = re.compile(r"[\w.+-]", re.ASCII)
 
 
@@ -80,6 +81,17 @@ class PythonValue:
         if char.isspace():
             return True
         return self._begin(char) if self._at is _At.VALUE else self._behind(char)
+
+    def take_run(self, text: str, at: int, end: int) -> int:
+        """Take what stands within a string from place `at` up to `end`, as far as it is plain;
+        return how many characters that are."""
+        if self._at is not _At.STRING or not self._string.is_plain:
+            return 0
+        run = _PLAIN.match(text, at, end)
+        if run is None:
+            return 0
+        self.json.append(as_json(run.group()))
+        return len(run.group())
 
     def _in_string(self, char: str) -> bool | None:
         made = self._string.take(char)

@@ -55,3 +55,15 @@ def test_what_gemma_writes_around_a_call_is_left_out(
     made = merged([*machine.push(text), *machine.finish()])
     assert made["calls"] == calls
     assert made["content"] == ("" if calls else text)
+
+
+@pytest.mark.parametrize("size", [1000, MAX_HELD_CHARS, 10**6])
+def test_the_bound_of_a_value_does_not_depend_on_the_cuts(tokenizer: Tokenizer, size: int) -> None:
+    text = "[now(a=1, b=['" + "x" * (MAX_HELD_CHARS + 5) + "'])]"
+    machine = PythonicTools(ToolSet.of(TOOLS), Markers(tokenizer, ()))
+    pieces = [
+        piece for at in range(0, len(text), size) for piece in machine.push(text[at : at + size])
+    ]
+    made = merged([*pieces, *machine.finish()])
+    assert made["calls"] == [["now", '{"a": 1', False]]
+    assert made["content"] == "xxxxxxx'])]"
