@@ -1,4 +1,4 @@
-"""Outputs that begin with reasoning, which no grammar constrains."""
+"""Outputs that no grammar constrains, or not in their reasoning, which they begin with."""
 
 from __future__ import annotations
 
@@ -69,6 +69,26 @@ class ThinkingMatcher:
         if self._may_open:
             word, bit = divmod(self._tokens.opener, MASK_BITS)
             mask[word : word + 1].view("uint32")[0] |= 1 << bit
+
+
+class FreeMatcher:
+    """GrammarMatcher of an output that anything may follow, whatever it is so far."""
+
+    def __init__(self) -> None:
+        self.num_accepted = 0
+
+    def restart(self) -> None:
+        """GrammarMatcher.restart."""
+        self.num_accepted = 0
+
+    def accept(self, token: int) -> bool:
+        """GrammarMatcher.accept."""
+        self.num_accepted += 1
+        return True
+
+    def fill(self, mask: Int32Array) -> None:
+        """GrammarMatcher.fill."""
+        mask[:] = ANY_TOKEN
 
 
 def begin(

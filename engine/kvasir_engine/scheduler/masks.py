@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher
-from kvasir_engine.grammar.thinking import ANY_TOKEN
+from kvasir_engine.grammar.thinking import ANY_TOKEN, FreeMatcher
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.step_plan import Int32Array, StepPlan
@@ -45,7 +45,7 @@ class MaskPlanner:
         filled[empty] = ANY_TOKEN
         masks[going] = filled
         plan.masks = masks
-        return list(dict.fromkeys(stuck))
+        return [each for each in dict.fromkeys(stuck) if not _set_free(each)]
 
     def _catch_up(self, sequence: Sequence) -> bool:
         """Have the sequence's matcher take in all known output; False where it does not."""
@@ -55,6 +55,13 @@ class MaskPlanner:
             # Output that was taken in and then lost with a step that failed.
             matcher.restart()
         return all(matcher.accept(int(token)) for token in output[matcher.num_accepted :])
+
+
+def _set_free(sequence: Sequence) -> bool:
+    """Let a sequence go on without its grammar if nobody has asked for that."""
+    if sequence.request.may_be_free:
+        sequence.matcher = FreeMatcher()
+    return sequence.request.may_be_free
 
 
 def _matcher(sequence: Sequence) -> GrammarMatcher:

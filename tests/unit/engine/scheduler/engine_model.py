@@ -112,6 +112,7 @@ class EngineModel:
         sample_index: int = 0,
         seed: int | None = None,
         client: int = 0,
+        may_be_free: bool = False,
         **params: Any,
     ) -> EngineRequest:
         """The next request. Its seed follows from its handle unless given."""
@@ -123,6 +124,7 @@ class EngineModel:
             prompt_token_ids=list(prompt),
             params=SamplingParams(seed=seed, **params),
             eos_token_ids=list(eos),
+            may_be_free=may_be_free,
             cache_salt=salt,
             priority=priority,
             client=client,

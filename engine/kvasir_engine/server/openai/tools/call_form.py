@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from kvasir_engine.grammar.schema_keywords import SchemaError
@@ -13,6 +14,7 @@ from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.tool_request import has_to_call, is_strict, wants_calls
 from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGrammar
 from kvasir_engine.text.parsing.formats import ToolFormat
+from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 
@@ -35,20 +37,30 @@ def call_form(body: ChatBody, parsing: Parsing | None) -> CallForm | None:
     if not wants_calls(body) or parsing is None or of_model is None:
         return None
     forced = has_to_call(body)
-    asked = forced or any(map(is_strict, body.tools or ()))
     offered = _offered(body)
+    one_call = body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping)
+    if not forced and not any(map(is_strict, body.tools or ())):
+        free = _free_form(of_model, parsing.markers, tuple(offered), one_call)
+        return None if free is None else CallForm(free, is_asked=False)
     calls = CallGrammar(
         {name: each.get("parameters") for name, each in offered.items()},
         parsing.markers,
-        one_call=body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping),
+        one_call=one_call,
         strict={name for name, each in offered.items() if each.get("strict")},
-        loose=not asked,
     )
-    if not asked:
-        free = of_model.block(calls)
-        return None if free is None else CallForm(calls.permitted(free), is_asked=False)
     block = _block(of_model, calls, field_that_asks(body))
     return CallForm(calls.required(block) if forced else calls.permitted(block), is_asked=True)
+
+
+@lru_cache(maxsize=64)
+def _free_form(
+    of_model: ToolFormat, markers: Markers, names: Sequence[str], one_call: bool
+) -> str | None:
+    """Return the form of answers that may call some functions with any arguments; kept, since a
+    client has the same tools in all its requests."""
+    calls = CallGrammar(dict.fromkeys(names), markers, one_call=one_call, loose=True)
+    block = of_model.block(calls)
+    return None if block is None else calls.permitted(block)
 
 
 def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock | CallForms:
