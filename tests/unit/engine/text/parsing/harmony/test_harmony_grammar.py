@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+import kvasir_engine
+from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.parsing.call_grammar import CallForms
 from kvasir_engine.text.parsing.reasoned_form import behind_reasoning
 from kvasir_engine.text.parsing.reasoning import PromptEnd
@@ -100,6 +103,19 @@ def test_what_the_grammar_lets_through_is_read_as_calls(free: bool) -> None:
         Draft202012Validator(PARAMETERS[name] or {"maxProperties": 0}).validate(arguments)
         names.add(name)
     assert names == ({"get_weather"} if free else {*PARAMETERS})
+
+
+def test_a_models_own_tokens_write_calls() -> None:
+    tokenizer = Tokenizer.load(Path(kvasir_engine.__file__).parent / "assets" / "tiny")
+    made = Model("openai", special=True, tokenizer=tokenizer)
+    calls = made.calls(PARAMETERS)
+    block = made.format.block(calls)
+    assert isinstance(block, CallForms)
+    draw = random.Random(0)
+    for _ in range(20):
+        output = made.walk(made.matcher(calls.required(block)), draw)
+        _, [(name, arguments)] = made.read(output, PARAMETERS)
+        Draft202012Validator(PARAMETERS[name] or {"maxProperties": 0}).validate(arguments)
 
 
 @pytest.mark.parametrize(
