@@ -36,16 +36,16 @@ class MaskPlanner:
         rows = plan.sample_rows[plan.masked].tolist()
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
-        stuck = [each for each in sequences if not self._catch_up(each)]
+        stuck = [each for each in sequences if not (self._catch_up(each) or _set_free(each))]
         matchers = [_matcher(each) for each in sequences]
         filled: Int32Array = np.zeros((len(going), self.words), dtype=np.int32)
         self.fill(matchers, filled)
         empty = np.flatnonzero(np.count_nonzero(filled, axis=1) == 0)
-        stuck += [sequences[i] for i in empty.tolist()]
+        stuck += [sequences[i] for i in empty.tolist() if not _set_free(sequences[i])]
         filled[empty] = ANY_TOKEN
         masks[going] = filled
         plan.masks = masks
-        return [each for each in dict.fromkeys(stuck) if not _set_free(each)]
+        return list(dict.fromkeys(stuck))
 
     def _catch_up(self, sequence: Sequence) -> bool:
         """Have the sequence's matcher take in all known output; False where it does not."""

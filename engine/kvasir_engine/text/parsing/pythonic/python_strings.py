@@ -40,7 +40,7 @@ class PythonString:
 
     @property
     def is_plain(self) -> bool:
-        """What follows is text up to the next quote or backslash."""
+        """True where text follows, up to the next quote or backslash."""
         return self._size is not None and not (self._run or self._escape)
 
     def take(self, char: str) -> str | None:
