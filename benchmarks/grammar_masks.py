@@ -2,12 +2,13 @@
 
     python benchmarks/grammar_masks.py [--save] [--walks 6] [--library xgrammar]
 
-Each of twenty JSON schemas (grammar_schemas.py) is compiled five times, nothing cached, and then
-walked through by random outputs: before each token the mask of the row is filled. The tokenizer is
-a byte-level BPE of up to 128,256 tokens, trained on the sources of Python's standard library and
-kept below build/; a larger vocabulary has ids that no text has. A mask's time is the thread's CPU
-time of one row; that of 64 rows, elapsed time of a step's masks by several threads, a row.
-Compiling may use threads; its time is the CPU time of all.
+Each of twenty JSON schemas (grammar_schemas.py), and each form of answers with tool calls
+(grammar_calls.py), is compiled five times, nothing cached, and then walked through by random
+outputs: before each token the mask of the row is filled. The figures are those of the schemas. The
+tokenizer is a byte-level BPE of up to 128,256 tokens, trained on the sources of Python's standard
+library and kept below build/; a larger vocabulary has ids that no text has. A mask's time is the
+thread's CPU time of one row; that of 64 rows, elapsed time of a step's masks by several threads, a
+row. Compiling may use threads; its time is the CPU time of all.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import random
 import statistics
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import ROOT, Figure, Report, Table
+from grammar_calls import FUNCTIONS, call_forms
 from grammar_schemas import SCHEMAS
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -41,6 +43,7 @@ COMPILATIONS = 5
 ROWS = 64
 MOST_TOKENS = 300
 END = "<|end|>"
+COLUMNS = ("compilation, ms", "masks", "mean, us", "p99, us", "largest, us")
 CLOSING = 0.15
 """Share of tokens that end a string, an array or an object where one may."""
 
@@ -79,16 +82,24 @@ class Walks:
             self._closing[token] = tokens.token_bytes(token)[:1] in (b'"', b"]", b"}")
         self._mask = np.zeros(num_words(VOCABULARY), dtype=np.int32)
 
-    def times(self, constraint: Constraint, walks: int, draw: random.Random) -> list[float]:
-        """Return the microseconds of each mask."""
+    def times(
+        self,
+        constraint: Constraint,
+        walks: int,
+        draw: random.Random,
+        begun: Sequence[int] = (),
+    ) -> list[float]:
+        """Return the microseconds of each mask behind the tokens `begun`."""
         grammar = self._backend.compile(constraint)
         found: list[float] = []
         for _ in range(walks):
             matcher = grammar.matcher([self._end])
+            if not all(map(matcher.accept, begun)):
+                raise AssertionError("the grammar does not let the output begin so")
             for _ in range(MOST_TOKENS):
-                begun = time.thread_time_ns()
+                began = time.thread_time_ns()
                 matcher.fill(self._mask)
-                found.append((time.thread_time_ns() - begun) / 1e3)
+                found.append((time.thread_time_ns() - began) / 1e3)
                 if not self._step(matcher, draw):
                     break
         return found
@@ -134,6 +145,18 @@ def compile_milliseconds(backend: Library, constraint: Constraint) -> list[float
     return found
 
 
+def call_rows(backend: Library, walks: Walks, tokens: Tokenizer, count: int) -> list[list[str]]:
+    """Return a row for each form of answers with calls, which llguidance compiles."""
+    rows = []
+    for each in call_forms(tokens):
+        constraint = parse_constraint(each.form)
+        begun = tokens.encode(each.begun, add_special_tokens=False)
+        times = walks.times(constraint, count, random.Random(each.name), begun)
+        rows.append(_row(each.name, compile_milliseconds(backend, constraint), times))
+        print(*rows[-1], flush=True)
+    return rows
+
+
 def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -161,6 +184,7 @@ def main() -> None:
         compiled += cold
         rows.append(_row(name, cold, times))
         print(*rows[-1], flush=True)
+    calls = call_rows(backend, walks, tokens, options.walks) if both else []
     batch = walks.batch(list(constraints.values()), random.Random(0))
     Report(
         "grammar_masks" if both else "grammar_masks_xgrammar",
@@ -175,11 +199,16 @@ def main() -> None:
             Figure("vocabulary, once an engine", "s", [vocabulary_seconds]),
         ],
         [
-            Table(
-                "By schema",
-                ["schema", "compilation, ms", "masks", "mean, us", "p99, us", "largest, us"],
-                rows,
-            )
+            Table("By schema", ["schema", *COLUMNS], rows),
+            *(
+                [
+                    Table(
+                        f"Answers that call {len(FUNCTIONS)} functions", ["answer", *COLUMNS], calls
+                    )
+                ]
+                if calls
+                else []
+            ),
         ],
         ("llguidance", "xgrammar", "tokenizers"),
     ).publish(save=options.save)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kvasir_engine.grammar.thinking import Thinking
+from kvasir_engine.grammar.matcher import Grammar, GrammarMatcher
+from kvasir_engine.grammar.thinking import Thinking, begin
 from kvasir_engine.sampling_params import SamplingParams, check_token_ids
 
 
@@ -64,6 +65,8 @@ class EngineRequest:
     """The API process that sent it."""
     constraint: str = ""
     """`params.structured_outputs` as it is compiled (grammar/constraint.py); empty = none."""
+    may_be_free: bool = False
+    """The output is free where the constraint cannot be enforced, since nobody asked for it."""
     thinking: Thinking | None = None
     """Reasoning that stands before what is constrained, or has a budget."""
 
@@ -76,6 +79,13 @@ class EngineRequest:
         """Return the EOS ids, unless they are ignored, and the stop ids."""
         eos = [] if self.params.ignore_eos else self.eos_token_ids
         return [*eos, *self.params.stop_token_ids]
+
+    def matcher(self, grammar: Grammar | None) -> GrammarMatcher | None:
+        """Return the state of a sample without output in the grammar of the constraint; None if
+        any token may always follow. What was asked for has to come: reasoning before it is not the
+        end."""
+        barred = [] if self.may_be_free else self.eos_token_ids
+        return begin(grammar, self.all_stop_ids(), self.thinking, barred)
 
     def verify_vocabulary(self, vocab_size: int) -> None:
         """Raise ParameterError for the first token id that the model lacks.

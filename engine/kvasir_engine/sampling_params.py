@@ -288,6 +288,12 @@ class SamplingParams:
         for ids in self.bad_words_token_ids:
             check_token_ids("bad_words", ids, vocab_size)
 
+    @property
+    def takes_grammar(self) -> bool:
+        """Tell if structured outputs work together with the other parameters."""
+        plain = all(getattr(self, each) == getattr(_DEFAULTS, each) for each in _NOT_WITH_GRAMMARS)
+        return plain and not self.use_beam_search
+
     def _verify_structured_outputs(self) -> None:
         """A grammar leaves few tokens, and what bans others may leave none."""
         if self.structured_outputs is None:

@@ -239,9 +239,38 @@ TOOL_ANSWERS = [
     Answer("pythonic", "[get_weather('Oslo')]", "[get_weather('Oslo')]"),
     Answer("pythonic", "[get_weather(city=Oslo)]", "[get_weather(city=Oslo)]"),
     Answer("pythonic", "[other(city='Oslo')]", "[other(city='Oslo')]"),
-    Answer("pythonic", "[now(x=1e999)]", "[now(x=1e999)]"),
+    Answer("pythonic", "[now(x=1e999)]", calls=(("now", '{"x": 1e999}', True),)),
+    Answer("pythonic", "[now(x=1_0, y=0x1F, z=nan)]", ")]", (("now", '{"x": 10, "y": 31', False),)),
+    Answer(
+        "pythonic",
+        "[get_weather(city='''a \"b\"\n''' \"\\u00e9\\x41\\d\", days='3', places='[1]',), now ( )] ",
+        calls=(
+            (
+                "get_weather",
+                '{"city": "a \\"b\\"\\néA\\\\d", "days": 3, "places": [1]}',
+                True,
+            ),
+            NOW,
+        ),
+    ),
+    Answer(
+        "pythonic",
+        "[get_weather(city=7, metric=None)]",
+        calls=(("get_weather", '{"city": "7", "metric": null}', True),),
+    ),
+    Answer(
+        "pythonic",
+        "[get_weather(city='Oslo', days=)]",
+        ")]",
+        (("get_weather", '{"city": "Oslo"', False),),
+    ),
     Answer("pythonic", "[1] says so. ", "[1] says so. "),
-    Answer("pythonic", "[now(), get_weather(city='Os", ", get_weather(city='Os", (NOW,)),
+    Answer(
+        "pythonic",
+        "[now(), get_weather(city='Os",
+        calls=(NOW, ("get_weather", '{"city": "Os', False)),
+    ),
+    Answer("pythonic", "[now(), get_weather(days=[1", ", get_weather(days=[1", (NOW,)),
     # Gemma 3, by Google's guide
     Answer("gemma3", "[get_weather(city='Oslo'), now()]", calls=(CALL, NOW)),
     Answer("gemma3", "```tool_code\nget_weather(city='Oslo')\nnow()\n```", calls=(CALL, NOW)),

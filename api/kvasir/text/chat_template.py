@@ -18,6 +18,7 @@ from kvasir.text.chat_messages import (
     reads_name,
     with_reasoning,
 )
+from kvasir.text.harmony_messages import harmony_messages, writes_harmony
 from kvasir.text.jinja_environment import environment
 from kvasir.text.json_files import TokenizerError, read_json
 
@@ -57,6 +58,8 @@ class ChatTemplate:
             ) from error
         self.knows_tool_messages = self.shows_tools or "tool_calls" in source
         """The prompt holds the calls and results of a conversation."""
+        self.writes_harmony = writes_harmony(source)
+        """The prompt is in gpt-oss's format."""
 
     def render(
         self,
@@ -74,6 +77,8 @@ class ChatTemplate:
         Raises TemplateError when the template fails, or makes more than MAX_RENDERED_CHARS.
         """
         chat = [with_reasoning(message) for message in messages]
+        if self.writes_harmony:
+            chat = harmony_messages(chat)
         final = _mark_final_message(chat) if continue_final_message else ""
         variables = {
             **self._special_tokens,

@@ -11,7 +11,6 @@ from kvasir_engine.grammar.compiler import Compilation, CompilerBusyError, Gramm
 from kvasir_engine.grammar.constraint import Constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import Grammar
-from kvasir_engine.grammar.thinking import begin
 from kvasir_engine.messages import Rejected
 from kvasir_engine.request import EngineRequest
 
@@ -76,7 +75,7 @@ class GrammarRequests:
 def unfit_resume(request: EngineRequest, grammar: Grammar) -> Rejected | None:
     """Return a refusal if resumed output has not the form that the output is to have."""
     output = request.resume.output_token_ids if request.resume else []
-    matcher = begin(grammar, request.all_stop_ids(), request.thinking)
+    matcher = request.matcher(grammar)
     if matcher is None or all(map(matcher.accept, output)):
         return None
     sentence = "resume.output_token_ids has not the form that the output is to have."

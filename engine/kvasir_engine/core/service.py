@@ -259,7 +259,8 @@ class CoreService:
         if refusal := self._refusal(request):
             return refusal
         if request.constraint:
-            return self._grammars.begin(request)
+            refusal = self._grammars.begin(request)
+            return self._admit(request) if refusal and request.may_be_free else refusal
         return self._admit(request)
 
     def _take_grammars(self) -> None:
@@ -272,10 +273,11 @@ class CoreService:
             self._send(request.client, answer)
 
     def _answer_with(self, request: EngineRequest, outcome: Grammar | Rejected) -> FromCore:
-        if isinstance(outcome, Rejected):
-            return outcome
-        refusal = self._refusal(request) or unfit_resume(request, outcome)
-        return refusal or self._admit(request, outcome)
+        unfit = outcome if isinstance(outcome, Rejected) else unfit_resume(request, outcome)
+        if unfit is not None and not request.may_be_free:
+            return unfit
+        grammar = None if unfit is not None or isinstance(outcome, Rejected) else outcome
+        return self._refusal(request) or self._admit(request, grammar)
 
     def _admit(self, request: EngineRequest, grammar: Grammar | None = None) -> FromCore:
         self.core.loop.add(request, grammar)

@@ -1,9 +1,12 @@
-"""Outputs that begin with reasoning, which no grammar constrains but a budget may end."""
+"""Outputs that no grammar constrains, or not in their reasoning, which they begin with and which a
+budget may end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from kvasir_engine.grammar.matcher import MASK_BITS, Grammar, GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
@@ -33,9 +36,13 @@ class ThinkingMatcher:
     """GrammarMatcher of an output whose grammar, if it has one, begins behind its reasoning, if it
     has any. What was resumed may exceed the budget: the closer follows it."""
 
-    def __init__(self, inner: GrammarMatcher | None, thinking: Thinking) -> None:
+    def __init__(
+        self, inner: GrammarMatcher | None, thinking: Thinking, barred: Sequence[int] = ()
+    ) -> None:
+        """`barred` are tokens that reasoning before a grammar has not."""
         self._inner = inner
         self._tokens = thinking
+        self._barred = [divmod(token, MASK_BITS) for token in barred]
         self.restart()
 
     def restart(self) -> None:
@@ -80,10 +87,34 @@ class ThinkingMatcher:
             _allow(mask, self._tokens.closer)
         elif self._free or self._inner is None:
             mask[:] = ANY_TOKEN
+            if self._inner is not None:
+                words = mask.view("uint32")
+                for word, bit in self._barred:
+                    words[word] &= ~np.uint32(1 << bit)
         else:
             self._inner.fill(mask)
             if self._may_open:
                 _allow(mask, self._tokens.opener)
+
+
+class FreeMatcher:
+    """GrammarMatcher of an output that anything may follow, whatever it is so far."""
+
+    def __init__(self) -> None:
+        self.num_accepted = 0
+
+    def restart(self) -> None:
+        """GrammarMatcher.restart."""
+        self.num_accepted = 0
+
+    def accept(self, token: int) -> bool:
+        """GrammarMatcher.accept."""
+        self.num_accepted += 1
+        return True
+
+    def fill(self, mask: Int32Array) -> None:
+        """GrammarMatcher.fill."""
+        mask[:] = ANY_TOKEN
 
 
 def _allow(mask: Int32Array, token: int) -> None:
@@ -92,13 +123,17 @@ def _allow(mask: Int32Array, token: int) -> None:
 
 
 def begin(
-    grammar: Grammar | None, stop_ids: Sequence[int], thinking: Thinking | None
+    grammar: Grammar | None,
+    stop_ids: Sequence[int],
+    thinking: Thinking | None,
+    barred: Sequence[int] = (),
 ) -> GrammarMatcher | None:
-    """Return the state of a sample without output; None if any token may always follow."""
+    """Return the state of a sample without output, whose reasoning before a grammar has no tokens
+    of `barred`; None if any token may always follow."""
     matcher = None if grammar is None else grammar.matcher(stop_ids)
     if thinking is None or (matcher is None and thinking.budget is None):
         return matcher
-    return ThinkingMatcher(matcher, thinking)
+    return ThinkingMatcher(matcher, thinking, barred)
 
 
 def num_unmasked(matcher: GrammarMatcher) -> int:
@@ -108,4 +143,6 @@ def num_unmasked(matcher: GrammarMatcher) -> int:
 
 def is_over(matcher: GrammarMatcher) -> bool:
     """Return whether no token behind those that it has taken in needs a mask."""
-    return isinstance(matcher, ThinkingMatcher) and matcher.is_over
+    if isinstance(matcher, ThinkingMatcher):
+        return matcher.is_over
+    return isinstance(matcher, FreeMatcher)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher, only_tokens
-from kvasir_engine.grammar.thinking import ANY_TOKEN, is_over
+from kvasir_engine.grammar.thinking import ANY_TOKEN, FreeMatcher, begin, is_over
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import NEVER, Sequence
 from kvasir_engine.step_plan import Int32Array, Int64Array, StepPlan
@@ -65,12 +65,12 @@ class MaskPlanner:
         rows = plan.sample_rows[plan.masked].tolist()
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
-        stuck = [each for each in sequences if not self._catch_up(each)]
+        stuck = [each for each in sequences if not (self._catch_up(each) or self._set_free(each))]
         filled, set_words = self._filled(sequences)
         runs = self._runs(sequences, only_tokens(filled, set_words))
         self._force([each for each in runs if each.sequence not in stuck])
         empty = np.flatnonzero(set_words == 0)
-        stuck += [sequences[i] for i in empty.tolist()]
+        stuck += [sequences[i] for i in empty.tolist() if not self._set_free(sequences[i])]
         filled[empty] = ANY_TOKEN
         masks[going] = filled
         over = [each.row for each in sequences if is_over(_matcher(each))]
@@ -135,6 +135,15 @@ class MaskPlanner:
             # Output that was taken in and then lost with a step that failed.
             matcher.restart()
         return all(matcher.accept(int(token)) for token in output[matcher.num_accepted :])
+
+    def _set_free(self, sequence: Sequence) -> bool:
+        """Let a sequence go on without its grammar if nobody has asked for that; a budget of its
+        reasoning stays."""
+        request = sequence.request
+        if request.may_be_free:
+            sequence.matcher = begin(None, [], request.thinking) or FreeMatcher()
+            self._catch_up(sequence)
+        return request.may_be_free
 
 
 def _matcher(sequence: Sequence) -> GrammarMatcher:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvasir_engine.grammar.matcher import Grammar, GrammarMatcher
-from kvasir_engine.grammar.thinking import begin, num_unmasked
+from kvasir_engine.grammar.thinking import num_unmasked
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import PARAMETERS
@@ -150,7 +150,7 @@ def make_sequences(
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),
-            matcher=begin(grammar, request.all_stop_ids(), request.thinking),
+            matcher=request.matcher(grammar),
         )
 
     lead = sample(0)

@@ -69,6 +69,13 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
     own = tokenizer.special_id("eos_token")
     if not eos and own is not None:
         eos = [own]
+    parsing = choose_parsing(
+        tokenizer,
+        template,
+        tools=settings.tool_call_parser,
+        reasoning=settings.reasoning_parser,
+    )
+    eos += [each for each in parsing.stop_ids(tokenizer) if each not in eos]
     return ServedModel(
         names=settings.names,
         tokenizer=tokenizer,
@@ -76,12 +83,7 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
         eos_token_ids=eos,
         defaults=generation_defaults(settings.generation_config, settings.model_dir),
         root=settings.model,
-        parsing=choose_parsing(
-            tokenizer,
-            template,
-            tools=settings.tool_call_parser,
-            reasoning=settings.reasoning_parser,
-        ),
+        parsing=parsing,
     )
 
 

@@ -33,10 +33,11 @@ def limited_thinking(
     if parsing is None or parsing.reasoning is None:
         raise _refused("needs a model whose answers begin with reasoning (--reasoning-parser)")
     end = prompt if isinstance(prompt, PromptEnd) else _end_of(tokenizer, prompt)
-    try:
-        thinking = parsing.thinking(tokenizer, end)
-    except ValueError as error:
-        raise _refused(f"does not work together with {error}") from error
+    pair = parsing.enclosing(tokenizer)
+    if pair is None:
+        form = parsing.reasoning.name
+        raise _refused(f"does not work together with reasoning in the format {form}")
+    thinking = parsing.thinking(tokenizer, end, pair)
     if thinking is None:
         return None
     if not isinstance(prompt, PromptEnd):

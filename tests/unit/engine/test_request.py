@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
+import pytest
+
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
 
@@ -26,3 +31,27 @@ import kvasir_engine.core.loop, kvasir_engine.kv.manager, kvasir_engine.schedule
 import kvasir_engine.settings, kvasir_engine.request
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("may_be_free", "barred"), [(False, [7]), (True, [])])
+def test_what_is_asked_for_comes_before_the_end(may_be_free: bool, barred: list[int]) -> None:
+    class Grammar:
+        def matcher(self, stop_ids: Any) -> Any:
+            assert list(stop_ids) == [7, 9]
+            return self
+
+        def restart(self) -> None:
+            """Nothing was taken in."""
+
+    request = EngineRequest(
+        "r",
+        0,
+        [1],
+        SamplingParams(stop_token_ids=[9]),
+        eos_token_ids=[7],
+        thinking=Thinking(1, 2, opened=True),
+        may_be_free=may_be_free,
+    )
+    mask = np.zeros(1, dtype=np.int32)
+    request.matcher(Grammar()).fill(mask)  # type: ignore[arg-type]
+    assert mask.view(np.uint32)[0] == 2**32 - 1 - sum(1 << each for each in barred)

@@ -24,9 +24,8 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
-from kvasir_engine.server.openai.structured import field_that_asks
-from kvasir_engine.server.openai.tools.call_form import call_form
-from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools, wants_calls
+from kvasir_engine.server.openai.tools.answer_form import answer_form
+from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
@@ -83,37 +82,17 @@ class Preparer:
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         check_tools(body, intake.maker.chat_template, self._parsing)
-        if params.structured_outputs is not None and wants_calls(body):
-            field = field_that_asks(body)
-            raise invalid(
-                f"{field} does not work together with tools; leave one of them out, or set "
-                "tool_choice none.",
-                field,
-            )
-        if (form := call_form(body, self._parsing)) is not None:
-            params = params.clone(structured_outputs=form)
         prompt = await _chat_prompt(intake, body)
-        runs = await intake.runs([prompt], params, body, request_id)
         continued = bool(body.continue_final_message)
         end = PromptEnd.of_chat(prompt.text or "", body.messages, continued=continued)
-        if params.structured_outputs is not None and self._parsing is not None:
-            self._let_think(self._parsing, body, end, runs, intake)
+        form = answer_form(body, params, self._parsing, intake.maker.tokenizer, end)
+        runs = await intake.runs([prompt], form.params, body, request_id)
+        for run in runs:
+            run.request.thinking = form.thinking
+            run.request.may_be_free = form.may_be_free
         if params.thinking_token_budget is not None:
             _limit_thinking(intake, end, runs)
         return PreparedRequest(body, runs, prompt_end=end)
-
-    @staticmethod
-    def _let_think(
-        parsing: Parsing, body: ChatBody, end: PromptEnd, runs: list[PromptRun], intake: Intake
-    ) -> None:
-        """Let the form of the answers begin behind their reasoning."""
-        try:
-            thinking = parsing.thinking(intake.maker.tokenizer, end)
-        except ValueError as error:
-            field = field_that_asks(body)
-            raise invalid(f"{field} does not work together with {error}.", field) from error
-        for run in runs:
-            run.request.thinking = thinking
 
     async def chat_prompt(self, body: ChatBody) -> TokenPrompt:
         """Return the prompt of a chat that is not to be answered. Raises ApiError."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvasir_engine.grammar.json_schema import enforceable
 from kvasir_engine.grammar.lark import (
+    ANY_TEXT,
     LarkWriter,
     Part,
     any_of,
@@ -32,11 +33,14 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": Fa
 _LEAD = regex(r"\n{0,2}")
 """Line feeds that models write between their reasoning and a call."""
 _BETWEEN = regex(r"\n?")
-_SPACE = r"\s\x1c-\x1f"
+SPACE = r"\s\x1c-\x1f"
 """Members of a class: white space, as a parser has it."""
-_SEPARATED = regex(rf"[{_SPACE}]*,(?s:.*)")
+_SEPARATED = regex(rf"[{SPACE}]*,(?s:.*)")
 """Text behind a call without an end of its own that leads a parser to a further one."""
-_NO_OBJECT = regex(rf"[{_SPACE}]*([^{{{_SPACE}](?s:.*))?")
+OBJECT = '{"name": '
+"""Beginning of a call that is an object."""
+OBJECT_START = regex(rf"[{SPACE}]*\{{")
+"""Text with which an object begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class CallBlock:
     """Calls as a format writes them: one, or an array of them."""
 
     opener: str
-    """Marker that it begins with; "" = none, so that only the beginning of an answer may call."""
+    """Marker that it begins with; "" = none: only calls without a marker are written."""
     content: Part
     """Everything up to `end`."""
     end: str
@@ -53,6 +57,20 @@ class CallBlock:
     """Other blocks may follow; else one has all calls of an answer."""
     openers: Sequence[str] = ()
     """All markers with which the format's calls may begin; free text holds none of them."""
+    bare: Part = ""
+    """All calls of an answer that begins with them, without a marker."""
+    start: Part = ""
+    """Part of a terminal: the text with which such an answer begins, and no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallForms:
+    """Answers of a format that is more than calls in text."""
+
+    required: Part
+    """Those that call and say nothing else."""
+    permitted: Part
+    """Those that may call."""
 
 
 class CallGrammar:
@@ -65,77 +83,96 @@ class CallGrammar:
         *,
         one_call: bool,
         strict: Collection[str] = (),
+        loose: bool = False,
     ) -> None:
         """Schemas of the functions' parameters by name, None = the function takes none; the names
-        of those whose arguments must keep to them."""
-        self.schemas = {name: arguments_schema(it) for name, it in parameters.items()}
+        of those whose arguments must keep to them. With `loose` arguments are any object."""
+        self.schemas: dict[str, Any] = {
+            name: dict(_ANY_OBJECT) if loose else arguments_schema(it)
+            for name, it in parameters.items()
+        }
         """Schemas that arguments are held to, by function."""
         self.strict = strict
+        self.loose = loose
+        """Only what is sure to be a call is one: nobody asked for calls of a form."""
         self.lark = LarkWriter()
         """Rules and terminals, also those that a format needs."""
-        self._markers = markers
+        self.markers = markers
+        """Markers of the format."""
         self.one_call = one_call
         """Only one call is to be made."""
 
     def is_special(self, marker: str) -> bool:
         """Tell if a marker is a special token of the tokenizer."""
-        return self._markers.token(marker) is not None
+        return self.markers.token(marker) is not None
 
     def marker(self, text: str) -> Part:
         """Return a marker: its token if it is a special one, else its text."""
-        special = self._markers.token(text)
+        special = self.markers.token(text)
         return literal(text) if special is None else token(special)
 
     def arguments(self, name: str) -> Part:
         """Return the arguments of a function as a JSON object."""
-        return json_value(self.schemas[name])
+        return self.lark.rule(json_value(self.schemas[name]))
 
     def each(self, write: Callable[[str], Part]) -> Part:
         """Return what `write` makes of a function's name, for any of the functions."""
         return self.lark.rule(any_of([write(name) for name in self.schemas]))
 
-    def call_object(self, key: str) -> Part:
-        """Return one call as an object of name and arguments, which stand under `key`."""
-        return self.each(
-            lambda name: sequence(literal(_head(name, key)), self.arguments(name), literal("}"))
-        )
+    def call_object(self, key: str, heads: Sequence[str] = (OBJECT,)) -> Part:
+        """Return one call as an object of name and arguments, which stand under `key`; the object
+        begins with one of `heads` and the name."""
 
-    def call_objects(self, key: str, separator: str) -> Part:
+        def write(name: str) -> Part:
+            begun = [literal(f'{head}{json.dumps(name)}, "{key}": ') for head in heads]
+            head = any_of(begun) if len(begun) > 1 else begun[0]
+            return sequence(head, self.arguments(name), literal("}"))
+
+        return self.each(write)
+
+    def call_objects(self, key: str, separator: str, heads: Sequence[str] = (OBJECT,)) -> Part:
         """Return one call or several as objects; see `call_object`."""
-        one = self.call_object(key)
+        one = self.call_object(key, heads)
         return one if self.one_call else f"{one} ({literal(separator)} {one})*"
 
-    def required(self, block: CallBlock) -> str:
+    def required(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer that calls and says nothing else."""
-        one = self._block(block)
-        if block.repeated and not self.one_call:
-            one = f"({one} {self.lark.terminal(_BETWEEN)})+"
-        return self._form(sequence(self.lark.terminal(_LEAD), one))
+        if isinstance(block, CallForms):
+            return self._form(block.required)
+        found = [block.bare] if block.bare else []
+        if block.opener:
+            one = sequence(self.marker(block.opener), self._rest(block))
+            if block.repeated and not self.one_call:
+                one = f"({one} {self.lark.terminal(_BETWEEN)})+"
+            found.append(one)
+        return self._form(sequence(self.lark.terminal(_LEAD), any_of(found)))
 
-    def permitted(self, block: CallBlock) -> str:
+    def permitted(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer of any text, in which what begins as a call is one."""
+        if isinstance(block, CallForms):
+            return self._form(block.permitted)
         barred = {each for each in (block.opener, *block.openers) if each}
         text = without(sorted(each for each in barred if not self.is_special(each)))
-        free = self.lark.terminal(text)
-        if not block.opener:
-            other = self.lark.terminal(f"{_NO_OBJECT} & {text}")
-            return self._form(any_of([self._block(block), other]))
-        first, rest = self._opened(block, text), self._rest(block)
+        first = f"{text} & ~({block.start} {ANY_TEXT})" if block.start else text
+        found = [block.bare] if block.bare else []
+        if block.opener:
+            found.append(self._marked(block, first, text))
+        return self._form(any_of([*found, self.lark.terminal(first)]))
+
+    def _marked(self, block: CallBlock, first: Part, text: Part) -> Part:
+        """Return calls behind their markers, in text."""
+        begun, rest = self._opened(block, first), self._rest(block)
         if self.one_call:
-            return self._form(any_of([sequence(first, rest), free]))
+            return sequence(begun, rest)
         behind = text if block.end else f"{text} & ~{_SEPARATED}"
-        calls = f"{first} {rest} ({self._opened(block, behind)} {rest})*"
-        return self._form(any_of([sequence(calls, self.lark.terminal(behind)), free]))
+        calls = f"{begun} {rest} ({self._opened(block, behind)} {rest})*"
+        return sequence(calls, self.lark.terminal(behind))
 
     def _opened(self, block: CallBlock, text: Part) -> Part:
         """Return a terminal, and the opener of a block."""
         if self.is_special(block.opener):
             return sequence(self.lark.terminal(text), self.marker(block.opener))
         return self.lark.rule(f"({text}) {literal(block.opener)}", lazy=True)
-
-    def _block(self, block: CallBlock) -> Part:
-        opener = self.marker(block.opener) if block.opener else ""
-        return sequence(opener, self._rest(block))
 
     def _rest(self, block: CallBlock) -> Part:
         return sequence(block.content, self.marker(block.end) if block.end else "")
@@ -167,7 +204,3 @@ def strict_schema(schema: Mapping[str, Any]) -> Any:
     named = "properties" in schema and not schema.keys() & {"allOf", "anyOf", "oneOf", "$ref"}
     closed = {"additionalProperties": False} if named else {}
     return enforceable({**closed, **schema, "type": "object"}, in_calls=True)
-
-
-def _head(name: str, key: str) -> str:
-    return f'{{"name": {json.dumps(name)}, "{key}": '

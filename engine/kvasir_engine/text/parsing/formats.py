@@ -12,8 +12,10 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
-from kvasir_engine.text.parsing.harmony import HARMONY_MARKERS
+from kvasir_engine.grammar.lark import LarkWriter
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGrammar
+from kvasir_engine.text.parsing.harmony.harmony_grammar import harmony_forms, harmony_lead
+from kvasir_engine.text.parsing.harmony.harmony_parser import HARMONY_MARKERS, HARMONY_STOPS
 from kvasir_engine.text.parsing.json_tools import (
     GraniteTools,
     HermesTools,
@@ -24,9 +26,10 @@ from kvasir_engine.text.parsing.json_tools import (
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.mistral_tools import MistralTools
 from kvasir_engine.text.parsing.pieces import TextMachine
-from kvasir_engine.text.parsing.python_tools import Gemma3Tools, PythonicTools
+from kvasir_engine.text.parsing.pythonic.python_tools import Gemma3Tools, PythonicTools
 from kvasir_engine.text.parsing.reasoning import (
     GraniteReasoning,
+    Lead,
     MistralReasoning,
     PromptEnd,
     ReasoningMachine,
@@ -53,10 +56,14 @@ class ToolFormat:
     """Texts that may be special tokens of the tokenizer, which `make`'s machine looks for."""
     templates: tuple[tuple[str, ...], ...] = ()
     """`auto` takes it for a chat template that holds all texts of one of these."""
+    lacks: str = ""
+    """Text that such a template does not hold, since it tells of another format."""
     short_ids: bool = False
     """The template takes ids of nine letters and digits alone."""
-    block: Callable[[CallGrammar], CallBlock | None] = lambda _: None
+    block: Callable[[CallGrammar], CallBlock | CallForms | None] = lambda _: None
     """The way in which calls are written, for answers that are held to it; None = none can be."""
+    stops: tuple[str, ...] = ()
+    """Special tokens that end an answer, also where the model's files do not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,12 @@ class ReasoningFormat:
     make: Callable[[Markers, PromptEnd], TextMachine]
     markers: tuple[str, ...] = ()
     templates: tuple[tuple[str, ...], ...] = ()
+    lacks: str = ""
+    lead: Callable[[LarkWriter, Markers, PromptEnd], Lead] | None = None
+    """The way in which reasoning is written that no single tokens enclose, for answers that are
+    held to a form behind it; None = none can be."""
+    efforts: tuple[str, ...] = ()
+    """Values of `reasoning_effort` that the template knows; empty = it says."""
 
 
 def _tools(
@@ -82,26 +95,41 @@ def _tools(
 def _reasoning(
     name: str, models: str, kind: type[ReasoningMachine], *templates: tuple[str, ...]
 ) -> ReasoningFormat:
-    return ReasoningFormat(name, models, kind, (*kind.openers, *kind.closers), templates)
+    return ReasoningFormat(
+        name, models, kind, (*kind.openers, *kind.closers), templates, lead=kind.lead
+    )
 
 
 def _of_harmony(*_: Any) -> TextMachine:
     raise AssertionError("Harmony's machine reads reasoning and calls in one.")
 
 
+_HERMES = "</tool_call>"
 _HARMONY_TEMPLATE = ("<|channel|>", "<|message|>")
 
 TOOL_FORMATS: tuple[ToolFormat, ...] = (
-    ToolFormat(HARMONY_TOOLS, "gpt-oss", _of_harmony, HARMONY_MARKERS, (_HARMONY_TEMPLATE,)),
+    ToolFormat(
+        HARMONY_TOOLS,
+        "gpt-oss",
+        _of_harmony,
+        HARMONY_MARKERS,
+        (_HARMONY_TEMPLATE,),
+        block=harmony_forms,
+        stops=HARMONY_STOPS,
+    ),
     _tools("qwen3_coder", "Qwen3-Coder", XmlTools, ("<function=", "<parameter=")),
     _tools(
         "mistral", "Mistral v3 to v13, Magistral", MistralTools, ("[TOOL_CALLS]",), short_ids=True
     ),
-    _tools("granite", "Granite 3 and 4", GraniteTools, ("<|start_of_role|>",)),
+    _tools("granite", "Granite 3", GraniteTools, ("<|start_of_role|>",), lacks=_HERMES),
     _tools("phi4_mini_json", "Phi-4-mini", Phi4MiniTools, ("<|tool|>",), ("functools[",)),
     _tools("pythonic", "Llama 4, ToolACE", PythonicTools, ("<|python_start|>",), ("[func_name1(",)),
     _tools(
-        "llama3_json", "Llama 3.1 to 3.3", LlamaJsonTools, ("<|start_header_id|>", "parameters")
+        "llama3_json",
+        "Llama 3.1 to 3.3",
+        LlamaJsonTools,
+        ("<|start_header_id|>", "parameters"),
+        lacks=_HERMES,
     ),
     _tools(
         "gemma3",
@@ -110,13 +138,21 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
         ("<start_of_turn>", "tool_code"),
         ("<start_of_turn>", "tools"),
     ),
-    _tools("hermes", "Hermes 2 and 3, Qwen 2.5 and 3, SmolLM3", HermesTools, ("<tool_call>",)),
+    _tools(
+        "hermes", "Hermes 2 to 4, Qwen 2.5 and 3, SmolLM3, Granite 4", HermesTools, ("<tool_call>",)
+    ),
 )
 """In the order in which `auto` looks."""
 
 REASONING_FORMATS: tuple[ReasoningFormat, ...] = (
     ReasoningFormat(
-        HARMONY_REASONING, "gpt-oss", _of_harmony, HARMONY_MARKERS, (_HARMONY_TEMPLATE,)
+        HARMONY_REASONING,
+        "gpt-oss",
+        _of_harmony,
+        HARMONY_MARKERS,
+        (_HARMONY_TEMPLATE,),
+        lead=harmony_lead,
+        efforts=("low", "medium", "high"),
     ),
     _reasoning("mistral", "Magistral", MistralReasoning, ("[THINK]",)),
     _reasoning(
@@ -169,7 +205,8 @@ def _choose(
 
 def _of_template(template: str, own: tuple[_Format, ...]) -> _Format | None:
     for each in own:
-        if any(all(text in template for text in texts) for texts in each.templates):
+        found = any(all(text in template for text in texts) for texts in each.templates)
+        if found and not (each.lacks and each.lacks in template):
             return each
     return None
 

@@ -11,7 +11,7 @@ MAX_DEPTH = 256
 _SPACE = " \t\n\r"
 _CLOSERS = {"{": "}", "[": "]"}
 _WORDS = ("true", "false", "null")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _NUMBER_START = re.compile(
     r"-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE](?:[+-]?\d*)?)?)?|[eE](?:[+-]?\d*)?)?)?", re.ASCII
 )
@@ -142,7 +142,7 @@ class JsonScanner:
         return any(word.startswith(text) for word in _WORDS) or bool(_NUMBER_START.fullmatch(text))
 
     def _literal_ends(self) -> bool:
-        return self._literal in _WORDS or bool(_NUMBER.fullmatch(self._literal))
+        return self._literal in _WORDS or bool(JSON_NUMBER.fullmatch(self._literal))
 
 
 def is_object(text: str) -> bool:

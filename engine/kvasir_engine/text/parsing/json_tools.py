@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvasir_engine.grammar.lark import literal, sequence
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.grammar.lark import any_of, literal, sequence
+from kvasir_engine.text.parsing.call_grammar import OBJECT, OBJECT_START, CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import NamedCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
@@ -109,7 +110,7 @@ def array_block(calls: CallGrammar, opener: str, openers: Sequence[str]) -> Call
 
 
 class HermesTools(JsonTools):
-    """Hermes 2 and 3, Qwen 2.5 and 3, Granite 4: `<tool_call>{...}</tool_call>`."""
+    """Hermes 2 to 4, Qwen 2.5 and 3, Granite 4: `<tool_call>{...}</tool_call>`."""
 
     openers = ("<tool_call>",)
     closers = ("</tool_call>",)
@@ -132,8 +133,12 @@ class LlamaJsonTools(JsonTools):
     @classmethod
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
-        objects = calls.call_objects("parameters", "; ")
-        return CallBlock("", objects, "", repeated=False, openers=cls.openers)
+        heads = (OBJECT, '{"type": "function", "name": ') if calls.loose else (OBJECT,)
+        objects = calls.call_objects("parameters", "; ", heads)
+        names = any_of(literal(json.dumps(name)) for name in calls.schemas)
+        begun = sequence(any_of(map(literal, heads)), names)
+        start = begun if calls.loose else OBJECT_START
+        return CallBlock("", "", "", repeated=False, openers=cls.openers, bare=objects, start=start)
 
     def _accepts(self, name: str) -> bool:
         return name in self._tools.parameters

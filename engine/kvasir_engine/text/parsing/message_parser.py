@@ -15,7 +15,7 @@ from kvasir_engine.text.parsing.formats import (
     choose_reasoning_format,
     choose_tool_format,
 )
-from kvasir_engine.text.parsing.harmony import Harmony
+from kvasir_engine.text.parsing.harmony.harmony_parser import Harmony
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, TextMachine
 from kvasir_engine.text.parsing.reasoning import PromptEnd, ReasoningMachine
@@ -51,22 +51,33 @@ class Parsing:
         formats = [each for each in (of_tools, of_reasoning) if each is not None]
         return cls(of_tools, of_reasoning, Markers(tokenizer, _marker_texts(formats)))
 
-    def thinking(self, tokenizer: Tokenizer, prompt: PromptEnd) -> Thinking | None:
-        """Return the tokens around the reasoning that an answer may begin with; None if it has
-        none. Raises ValueError where it stands between other things than two tokens."""
-        if self.reasoning is None:
-            return None
-        machine = self.reasoning.make
+    def enclosing(self, tokenizer: Tokenizer) -> tuple[str, str] | None:
+        """Return the markers around the reasoning of answers where both are single tokens."""
+        machine = None if self.reasoning is None else self.reasoning.make
         if isinstance(machine, type) and issubclass(machine, ReasoningMachine):
-            for opener, closer in zip(machine.openers, machine.closers, strict=True):
-                first = tokenizer.backend.token_to_id(opener)
-                last = tokenizer.backend.token_to_id(closer)
-                if first is None or last is None:
-                    continue
-                if prompt.text.rstrip().endswith(closer):
-                    return None
-                return Thinking(first, last, opened=prompt.opens(opener, closer))
-        raise ValueError(f"reasoning in the format {self.reasoning.name}")
+            for pair in zip(machine.openers, machine.closers, strict=True):
+                if all(tokenizer.backend.token_to_id(each) is not None for each in pair):
+                    return pair
+        return None
+
+    def thinking(
+        self, tokenizer: Tokenizer, prompt: PromptEnd, pair: tuple[str, str]
+    ) -> Thinking | None:
+        """Return the tokens around the reasoning that an answer may begin with; None where the
+        prompt has closed it."""
+        opener, closer = pair
+        first, last = map(tokenizer.backend.token_to_id, pair)
+        if first is None or last is None:
+            raise AssertionError(f"{opener} and {closer} are not tokens")
+        if prompt.text.rstrip().endswith(closer):
+            return None
+        return Thinking(first, last, opened=prompt.opens(opener, closer))
+
+    def stop_ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Return the special tokens that end an answer of the format of calls."""
+        stops = () if self.tools is None else self.tools.stops
+        ids = map(tokenizer.backend.token_to_id, stops)
+        return [each for each in ids if each is not None and each in tokenizer.special_ids]
 
     def signs(self, *, with_tools: bool) -> Mapping[int, str]:
         """Return the special tokens that a parser reads, with what stands for each in its text."""

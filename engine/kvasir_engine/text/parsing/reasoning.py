@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from kvasir_engine.grammar.lark import ANY_TEXT, LarkWriter, Part, any_of, literal, regex, sequence
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, TextMachine, find_first, held_back
 
 PROMPT_END_CHARS = 64
 """Characters of a prompt that show whether its template has opened the reasoning."""
+_SPACE = regex(r"\n{0,4}")
+"""Line feeds around reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ class PromptEnd:
         return self.text.rstrip().endswith(opener)
 
 
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Beginning of an answer, before the part whose form is enforced."""
+
+    calls: Part | None
+    """Before calls; None = none can be enforced."""
+    content: Part
+    """Before content."""
+
+
 class ReasoningMachine(TextMachine):
     """Reasoning up to a closer, then content. White space around either is dropped.
 
@@ -46,6 +59,20 @@ class ReasoningMachine(TextMachine):
 
     openers: Sequence[str] = ()
     closers: Sequence[str] = ()
+
+    @classmethod
+    def lead(cls, lark: LarkWriter, markers: Markers, prompt: PromptEnd) -> Lead:
+        """Return the reasoning that an answer may begin with, whose markers are text."""
+        if prompt.text.rstrip().endswith(tuple(cls.closers)):
+            return Lead("", "")
+        space = lark.terminal(_SPACE)
+        closers = any_of(map(literal, cls.closers))
+        within = lark.rule(f"{ANY_TEXT} {closers}", lazy=True)
+        if any(prompt.opens(each, cls.closers[0]) for each in cls.openers):
+            thought = sequence(within, space)
+        else:
+            thought = f"({space} {any_of(map(literal, cls.openers))} {within} {space})?"
+        return Lead(thought, thought)
 
     def __init__(self, markers: Markers, prompt: PromptEnd) -> None:
         super().__init__()

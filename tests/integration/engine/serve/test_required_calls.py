@@ -86,6 +86,17 @@ def test_strict_functions_leave_the_choice_to_the_model(client: OpenAI) -> None:
     assert all(choice.finish_reason for choice in answer.choices)
 
 
+def test_what_begins_as_a_call_is_one_where_nobody_asks(client: OpenAI) -> None:
+    question: Any = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    answer = ask(client, messages=question, n=8, temperature=1.5)
+    for choice in answer.choices:
+        calls = choice.message.tool_calls or []
+        assert {call.function.name for call in calls} <= {*SCHEMAS}
+        # The last one may be cut off
+        for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
+            assert isinstance(json.loads(call.function.arguments), dict)
+
+
 def test_what_an_api_cannot_enforce_is_a_400(client: OpenAI) -> None:
     function = {"name": "f", "strict": True, "parameters": {"not": {}}}
     with pytest.raises(BadRequestError, match="of a strict function cannot be enforced: #/not"):

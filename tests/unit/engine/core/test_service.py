@@ -12,6 +12,7 @@ import zmq
 from kvasir_engine.core import service
 from kvasir_engine.core.build import build_core
 from kvasir_engine.core.channels import Channels
+from kvasir_engine.core.grammar_requests import GrammarRequests
 from kvasir_engine.core.service import CoreService
 from kvasir_engine.core.status import CoreStatus
 from kvasir_engine.grammar.compiler import Compilation
@@ -95,7 +96,9 @@ class Bench:
     def send(self, message: ToCore) -> None:
         self.outbox.send(encoder.encode(message))
 
-    def add(self, handle: int = 0, *, resumed: Sequence[int] = ()) -> None:
+    def add(
+        self, handle: int = 0, *, resumed: Sequence[int] = (), may_be_free: bool = False
+    ) -> None:
         resume = Resume(list(resumed)) if resumed else None
         request = EngineRequest(
             f"r{handle}",
@@ -104,6 +107,7 @@ class Bench:
             SamplingParams(max_tokens=3),
             constraint="regex:a",
             resume=resume,
+            may_be_free=may_be_free,
         )
         self.send(Add.of(request, ME))
 
@@ -152,6 +156,32 @@ def test_output_that_has_not_the_form_is_not_resumed(bench: Bench) -> None:
     refusal = bench.answer()
     assert isinstance(refusal, Rejected)
     assert (refusal.status, refusal.param) == (400, "resume.output_token_ids")
+
+
+def test_a_request_that_asked_for_no_form_is_served_without_one(bench: Bench) -> None:
+    bench.add(may_be_free=True)
+    bench.waiting()
+    bench.compiler.compilation.grammar.set_exception(ConstraintError("it is bad"))
+    assert bench.answer() == Accepted(0)
+    assert isinstance(bench.answer(), StepTokens)
+
+
+def test_its_output_is_resumed_whatever_it_is(bench: Bench) -> None:
+    bench.add(resumed=[5, 0], may_be_free=True)
+    bench.waiting()
+    bench.compiler.compilation.grammar.set_result(Free())  # type: ignore[arg-type]
+    assert bench.answer() == Accepted(0)
+
+
+def test_it_needs_no_compiler(bench: Bench) -> None:
+    bench.service._grammars = GrammarRequests(None, lambda: None)
+    bench.add(may_be_free=True)
+    assert bench.answer() == Accepted(0)
+    bench.add(3)
+    answers = [bench.answer()]
+    while not isinstance(answers[-1], Rejected):
+        answers.append(bench.answer())
+    assert answers[-1].status == 400
 
 
 def test_a_draining_core_serves_what_came_before(bench: Bench) -> None:

@@ -53,6 +53,13 @@ def test_what_the_prompt_has_opened_is_free_up_to_its_end() -> None:
     assert made.num_accepted == 5
 
 
+def test_reasoning_has_no_tokens_that_are_barred() -> None:
+    made = ThinkingMatcher(OneToken(), Thinking(OPEN, CLOSE, opened=True), barred=[0, 33])
+    assert allowed(made) == [at for at in range(64) if at not in (0, 33)]
+    assert made.accept(CLOSE)
+    assert allowed(made) == [ONLY]
+
+
 def test_an_output_may_open_it_or_not() -> None:
     thinks, answers = matcher(opened=False), matcher(opened=False)
     assert allowed(thinks) == [ONLY, OPEN]

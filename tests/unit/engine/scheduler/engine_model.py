@@ -129,6 +129,7 @@ class EngineModel:
         seed: int | None = None,
         client: int = 0,
         thinking: Thinking | None = None,
+        may_be_free: bool = False,
         **params: Any,
     ) -> EngineRequest:
         """The next request. Its seed follows from its handle unless given."""
@@ -140,6 +141,7 @@ class EngineModel:
             prompt_token_ids=list(prompt),
             params=SamplingParams(seed=seed, **params),
             eos_token_ids=list(eos),
+            may_be_free=may_be_free,
             cache_salt=salt,
             priority=priority,
             client=client,

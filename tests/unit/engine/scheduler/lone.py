@@ -83,7 +83,6 @@ def lone_run(
 ) -> tuple[list[int], FinishReason, int | None]:
     """Tokens, finish reason and stop reason of sample `index`; `limit` counts the prompt."""
     params, resume = request.params, request.resume
-    grammar = params.structured_outputs
     resumed = resume.output_token_ids if resume else []
     stops = [*([] if params.ignore_eos else request.eos_token_ids), *params.stop_token_ids]
     sampling = RowSampling(
@@ -98,7 +97,7 @@ def lone_run(
     while True:
         position = len(prefix) + len(out)
         outputs = position - request.num_prompt_tokens
-        allowed = may_follow_all(grammar, request.thinking, [*resumed, *out])
+        allowed = _allowed(request, [*resumed, *out])
         token = draw(sampling, last, position, outputs, allowed)
         last = extend(last, token)
         out.append(token)
@@ -107,3 +106,20 @@ def lone_run(
             return out, FinishReason.STOP, None if eos else token
         if position + 1 >= limit:
             return out, FinishReason.LENGTH, None
+
+
+def _allowed(request: EngineRequest, output: Sequence[int]) -> Sequence[int]:
+    """Tokens that may follow; any where a grammar that nobody asked for has come to its end."""
+    grammar, thinking = request.params.structured_outputs, request.thinking
+    asked = grammar is not None and not request.may_be_free
+
+    def fitting(at: int) -> Sequence[int]:
+        found = may_follow_all(grammar, thinking, output[:at])
+        # What was asked for has to come: reasoning before it is not the end.
+        barred = request.eos_token_ids if asked and len(found) == VOCAB else ()
+        return [each for each in found if each not in barred]
+
+    found = fitting(len(output))
+    fits = all(token in fitting(at) for at, token in enumerate(output))
+    free = request.may_be_free and not (fits and found)
+    return may_follow_all(None, thinking, output) if free else found

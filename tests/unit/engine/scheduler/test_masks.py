@@ -81,6 +81,21 @@ def test_a_dead_end_ends_its_request_alone(engine_model: Callable[..., EngineMod
     assert engine.heard[other].finish is FinishReason.LENGTH
 
 
+def test_where_nobody_asked_for_a_grammar_its_dead_end_sets_free(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    freed = engine.add([1, 2, 3], max_tokens=8, structured_outputs="ends 3", may_be_free=True)
+    wrong = next(t for t in range(24) if t not in may_follow("one", []))
+    other = engine.add(
+        [1, 2], max_tokens=8, structured_outputs="one", resume=[wrong], may_be_free=True
+    )
+    engine.run()
+    for handle, taken in ((freed, 0), (other, 1)):
+        assert engine.heard[handle].finish is FinishReason.LENGTH
+        assert len(engine.heard[handle].tokens) == 8 - taken
+
+
 def test_output_that_a_grammar_does_not_take_ends_its_request(
     engine_model: Callable[..., EngineModel],
 ) -> None:

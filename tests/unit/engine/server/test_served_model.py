@@ -68,3 +68,17 @@ def test_the_parsers_are_the_templates_or_those_of_the_flags(model_dir):
 def test_a_parser_that_is_not_there_is_a_sentence(model_dir):
     with pytest.raises(SettingsError, match=r"--tool-call-parser 'x' is not one of auto, none"):
         load_served_model(settings(model_dir, tool_call_parser="x"))
+
+
+def test_the_tokens_that_end_gpt_oss_answers_end_them(model_dir, byte_tokenizer):
+    template = "{{ tools }} <|channel|> <|message|>"
+    model = load_served_model(settings(model_dir, chat_template=template))
+    assert model.eos_token_ids == [257]
+    byte_tokenizer.backend.add_special_tokens(["<|call|>", "<|return|>"])
+    byte_tokenizer.backend.save(str(model_dir / "tokenizer.json"))
+    call, back = map(byte_tokenizer.backend.token_to_id, ("<|call|>", "<|return|>"))
+    model = load_served_model(settings(model_dir, chat_template=template))
+    assert model.eos_token_ids == [257, call, back]
+    (model_dir / "config.json").write_text(json.dumps({"eos_token_id": [back]}))
+    model = load_served_model(settings(model_dir, chat_template=template))
+    assert model.eos_token_ids == [back, call]

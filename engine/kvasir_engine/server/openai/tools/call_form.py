@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from kvasir_engine.grammar.schema_keywords import SchemaError
@@ -10,33 +12,58 @@ from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.tool_request import has_to_call, is_strict, wants_calls
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGrammar
 from kvasir_engine.text.parsing.formats import ToolFormat
+from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 
-def call_form(body: ChatBody, parsing: Parsing | None) -> str | None:
-    """Return SamplingParams.structured_outputs of an answer whose calls are enforced; None where
-    the model may write what it likes. `body` was checked. Raises a 400 where the model's format of
-    calls cannot be enforced."""
-    forced = has_to_call(body)
-    if not wants_calls(body) or not (forced or any(map(is_strict, body.tools or ()))):
-        return None
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Form of an answer's calls."""
+
+    form: str
+    """SamplingParams.structured_outputs."""
+    is_asked: bool
+    """The body asks for it; else the answer may be free where it cannot be enforced."""
+
+
+def call_form(body: ChatBody, parsing: Parsing | None) -> CallForm | None:
+    """Return the form of an answer whose calls are enforced: what begins as a call is one, with
+    arguments of its schema where the body says so, else with any; None where there are no calls,
+    and where the model's format of calls cannot be enforced. `body` was checked. Raises a 400
+    where it asks for a form that cannot be enforced."""
     of_model = None if parsing is None else parsing.tools
-    if parsing is None or of_model is None:
-        return None  # such tools were refused
+    if not wants_calls(body) or parsing is None or of_model is None:
+        return None
+    forced = has_to_call(body)
     offered = _offered(body)
+    one_call = body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping)
+    if not forced and not any(map(is_strict, body.tools or ())):
+        free = _free_form(of_model, parsing.markers, tuple(offered), one_call)
+        return None if free is None else CallForm(free, is_asked=False)
     calls = CallGrammar(
         {name: each.get("parameters") for name, each in offered.items()},
         parsing.markers,
-        one_call=body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping),
+        one_call=one_call,
         strict={name for name, each in offered.items() if each.get("strict")},
     )
     block = _block(of_model, calls, field_that_asks(body))
-    return calls.required(block) if forced else calls.permitted(block)
+    return CallForm(calls.required(block) if forced else calls.permitted(block), is_asked=True)
 
 
-def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock:
+@lru_cache(maxsize=64)
+def _free_form(
+    of_model: ToolFormat, markers: Markers, names: Sequence[str], one_call: bool
+) -> str | None:
+    """Return the form of answers that may call some functions with any arguments; kept, since a
+    client has the same tools in all its requests."""
+    calls = CallGrammar(dict.fromkeys(names), markers, one_call=one_call, loose=True)
+    block = of_model.block(calls)
+    return None if block is None else calls.permitted(block)
+
+
+def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock | CallForms:
     try:
         block = of_model.block(calls)
     except SchemaError as error:

@@ -23,12 +23,7 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 def check_tools(body: ChatBody, template: ChatTemplate | None, parsing: Parsing | None) -> None:
     """Raise a 400 for tools, and for what belongs to them, that cannot be served."""
-    if body.reasoning_effort is not None and body.reasoning_effort not in _EFFORTS:
-        raise invalid(
-            f"reasoning_effort must be one of {', '.join(_EFFORTS)}, not "
-            f"{_shown(body.reasoning_effort)}.",
-            "reasoning_effort",
-        )
+    _check_effort(body.reasoning_effort, parsing)
     names = check_tool_list(body, template)
     _check_choice(body.tool_choice, names)
     if names and body.tool_choice != "none" and (parsing is None or parsing.tools is None):
@@ -37,6 +32,17 @@ def check_tools(body: ChatBody, template: ChatTemplate | None, parsing: Parsing 
             "the server with --tool-call-parser NAME.",
             "tools",
             "unsupported",
+        )
+
+
+def _check_effort(effort: Any, parsing: Parsing | None) -> None:
+    of_model = None if parsing is None or parsing.reasoning is None else parsing.reasoning.efforts
+    known = of_model or _EFFORTS
+    if effort is not None and effort not in known:
+        which = "for this model " if of_model else ""
+        raise invalid(
+            f"reasoning_effort must {which}be one of {', '.join(known)}, not {_shown(effort)}.",
+            "reasoning_effort",
         )
 
 
@@ -231,8 +237,16 @@ def template_tools(body: ChatBody | TokenizeBody) -> list[dict[str, Any]] | None
 
 
 def template_arguments(body: ChatBody | TokenizeBody) -> dict[str, Any]:
-    """Return the template's other arguments; those of chat_template_kwargs come first."""
+    """Return the template's other arguments; those of chat_template_kwargs come first.
+
+    Templates of Qwen ask for `enable_thinking`, those of Granite and DeepSeek for `thinking`.
+    """
     given = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:
         given.setdefault("reasoning_effort", body.reasoning_effort)
+    if given.get("reasoning_effort") == "none" and "thinking" not in given:
+        given.setdefault("enable_thinking", False)
+    for name, other in (("thinking", "enable_thinking"), ("enable_thinking", "thinking")):
+        if other in given:
+            given.setdefault(name, given[other])
     return given

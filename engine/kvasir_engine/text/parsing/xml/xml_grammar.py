@@ -8,7 +8,7 @@ a parameter that also takes, say, arrays of numbers do not begin like an array.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kvasir_engine.grammar.lark import (
@@ -25,7 +25,8 @@ from kvasir_engine.grammar.lark import (
 )
 from kvasir_engine.grammar.schema_keywords import NUMBER, SchemaError
 from kvasir_engine.grammar.schema_part import standalone
-from kvasir_engine.text.parsing.schema_values import kind_of, resolved, written
+from kvasir_engine.text.parsing.schema_values import resolved, written
+from kvasir_engine.text.parsing.value_types import typed_values
 
 PARAMETER, PARAMETER_END, FUNCTION_END = "<parameter=", "</parameter>", "</function>"
 VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
@@ -84,7 +85,7 @@ def _unnamed(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any
 
 def _value(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
     """Return a value and the end of its tag."""
-    found = [each for part in _alternatives(root, schema, set()) for each in _by_type(part)]
+    found = typed_values(root, schema)
     texts = [each for kind, each in found if kind == "string"]
     if not texts:
         return sequence(json_value(standalone(root, schema)), _END)
@@ -102,31 +103,6 @@ def _value(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any])
     whole = lark.terminal(f"({text} & {_BODY}) {_END}")
     values = [json_value(standalone(root, each), compact=True) for _, each in bounded]
     return any_of([whole, sequence(any_of(values), _END)]) if values else whole
-
-
-def _alternatives(
-    root: Mapping[str, Any], schema: Mapping[str, Any], seen: set[int]
-) -> Iterator[Mapping[str, Any]]:
-    schema = resolved(root, schema)
-    if id(schema) in seen:
-        return
-    seen.add(id(schema))
-    if "anyOf" not in schema:
-        yield schema
-    for each in schema.get("anyOf", ()):
-        yield from _alternatives(root, each, seen)
-
-
-def _by_type(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a schema of each type that a value may have; one of any type has strings, since what
-    says nothing of types is one of strings."""
-    if "enum" in schema:
-        for value in schema["enum"]:
-            yield kind_of(value), {"enum": [value]}
-        return
-    given = schema.get("type", "string")
-    for kind in [given] if isinstance(given, str) else given:
-        yield kind, {**schema, "type": kind}
 
 
 def _text(schema: Mapping[str, Any]) -> Part:

@@ -8,10 +8,11 @@ from typing import Any
 
 import anthropic
 import pytest
-from support.answer_texts import REASONING_ANSWERS, TOOL_ANSWERS, Answer
+from support.answer_texts import HARMONY_ANSWERS, REASONING_ANSWERS, TOOL_ANSWERS, Answer
 from support.engine_server import EOS
 
 from kvasir.text.chat_template import ChatTemplate
+from kvasir_engine.text.parsing.formats import HARMONY_REASONING
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 TEMPLATE = """{%- if tools %}{{ '<tools>' }}{{ tools[0].function.name }}{% endif -%}
@@ -29,6 +30,8 @@ CALL = {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": 
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "rain"}
 PATH = "/v1/messages"
 HERMES = next(each for each in TOOL_ANSWERS if each.format == "hermes" and each.calls)
+HARMONY = next(each for each in HARMONY_ANSWERS if each.reasoning and each.calls)
+PYTHONIC = next(each for each in TOOL_ANSWERS if each.format == "pythonic" and len(each.calls) == 1)
 THOUGHT = next(each for each in REASONING_ANSWERS if each.reasoning and each.content)
 
 
@@ -40,6 +43,8 @@ async def start(start_server: Any) -> Any:
         if answer is not None:
             kind = "reasoning" if answer in REASONING_ANSWERS else "tools"
             formats = {kind: answer.format}
+            if answer in HARMONY_ANSWERS:
+                formats["reasoning"] = HARMONY_REASONING
             server.core.text = answer.text
             encoded = server.core.tokenizer.encode
             server.core.tokens = lambda seed, sample: [*encoded(answer.text), EOS]
@@ -83,7 +88,7 @@ async def test_a_unary_message(start: Any) -> None:
 
 
 @pytest.mark.parametrize("tokens_a_batch", [1, 7])
-@pytest.mark.parametrize("answer", [None, HERMES, THOUGHT])
+@pytest.mark.parametrize("answer", [None, HERMES, HARMONY, PYTHONIC, THOUGHT])
 async def test_a_stream_is_the_unary_message(
     start: Any, answer: Answer | None, tokens_a_batch: int
 ) -> None:
@@ -99,14 +104,17 @@ async def test_a_stream_is_the_unary_message(
     assert streamed.usage.output_tokens == unary.usage.output_tokens
 
 
-async def test_a_call_is_a_tool_use(start: Any) -> None:
-    server = await start(HERMES)
+@pytest.mark.parametrize("answer", [HERMES, HARMONY, PYTHONIC])
+async def test_a_call_is_a_tool_use(start: Any, answer: Answer) -> None:
+    server = await start(answer)
     async with client_of(server) as client:
         message = await client.messages.create(**BODY, tools=[WEATHER])
     calls = [block for block in message.content if block.type == "tool_use"]
     assert [(call.name, call.input) for call in calls] == [
-        (name, json.loads(arguments)) for name, arguments, _ in HERMES.calls
+        (name, json.loads(arguments)) for name, arguments, _ in answer.calls
     ]
+    thoughts = [block.thinking for block in message.content if block.type == "thinking"]
+    assert thoughts == ([answer.reasoning] if answer.reasoning else [])
     assert message.stop_reason == "tool_use"
 
 

@@ -102,14 +102,33 @@ async def test_a_chat_without_a_form_thinks_as_it_likes(start_server: Any) -> No
     assert request.thinking is None
 
 
-async def test_a_form_beside_reasoning_without_tokens_is_refused(start_server: Any) -> None:
-    _, answer = await reply(start_server, marked=False, guided_regex="a")
+async def test_reasoning_without_tokens_is_a_part_of_the_form(start_server: Any) -> None:
+    server, answer = await reply(start_server, marked=False, guided_regex="a")
+    assert answer.status_code == 200, answer.text
+    [request] = server.core.requests
+    assert request.thinking is None
+    assert request.constraint.startswith("lark:start: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"guided_grammar": 'root ::= "a"'},
+            "guided_grammar does not work together with grammar behind reasoning in the format "
+            "think.",
+        ),
+        ({"guided_json": {"not": {}}}, "guided_json cannot be enforced: #/not cannot be"),
+    ],
+)
+async def test_what_cannot_stand_behind_such_reasoning_is_refused(
+    start_server: Any, fields: dict[str, Any], words: str
+) -> None:
+    _, answer = await reply(start_server, marked=False, **fields)
     assert answer.status_code == 400
     error = answer.json()["error"]
-    assert error["param"] == "guided_regex"
-    assert error["message"] == (
-        "guided_regex does not work together with reasoning in the format think."
-    )
+    assert error["param"] == next(iter(fields))
+    assert words in error["message"]
 
 
 @pytest.mark.parametrize("form", [{}, {"guided_regex": "a"}])

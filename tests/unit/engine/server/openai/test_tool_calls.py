@@ -34,6 +34,7 @@ TEMPLATE = """{%- if tools %}{{ '<tools>' }}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 PATH = "/v1/chat/completions"
 BOTH = next(answer for answer in TOOL_ANSWERS if answer.content and answer.calls)
+PYTHONIC = next(a for a in TOOL_ANSWERS if a.format == "pythonic" and len(a.calls) == 2)
 HERMES = next(answer for answer in TOOL_ANSWERS if answer.format == "hermes" and answer.calls)
 
 
@@ -142,7 +143,9 @@ async def test_an_answer_is_a_message_of_its_parts(start: Any, answer: Answer) -
 )
 @pytest.mark.parametrize("tokens_a_batch", [1, 5])
 @pytest.mark.parametrize(
-    "answer", [HERMES, BOTH, HARMONY_ANSWERS[1], REASONING_ANSWERS[0]], ids=lambda a: a.format
+    "answer",
+    [HERMES, BOTH, PYTHONIC, HARMONY_ANSWERS[1], REASONING_ANSWERS[0]],
+    ids=lambda a: a.format,
 )
 async def test_a_stream_is_the_unary_answer_in_parts(
     start: Any, answer: Answer, fields: dict[str, Any], tokens_a_batch: int
@@ -161,7 +164,7 @@ async def test_a_stream_is_the_unary_answer_in_parts(
 @pytest.mark.parametrize("tokens_a_batch", [1, 3])
 @pytest.mark.parametrize(
     "answer",
-    [HERMES, BOTH, *HARMONY_ANSWERS[1:4], REASONING_ANSWERS[0]],
+    [HERMES, BOTH, PYTHONIC, *HARMONY_ANSWERS[1:4], REASONING_ANSWERS[0]],
     ids=lambda a: a.format,
 )
 async def test_a_stream_broken_at_any_event_goes_on_elsewhere(

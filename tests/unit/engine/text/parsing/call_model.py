@@ -16,15 +16,17 @@ from kvasir_engine.grammar.constraint import parse_constraint
 from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
 from kvasir_engine.text.detokenizer import make_detokenizer
-from kvasir_engine.text.parsing.call_grammar import CallGrammar
-from kvasir_engine.text.parsing.formats import TOOL_FORMATS
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.formats import HARMONY_REASONING, HARMONY_TOOLS, TOOL_FORMATS
 from kvasir_engine.text.parsing.markers import MarkedDetokenizer
 from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
 from kvasir_engine.text.parsing.pieces import Kind
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 from kvasir_engine.text.parsing.tool_machine import ToolSet
 
-FORMATS = [each.name for each in TOOL_FORMATS if each.name not in ("openai", "pythonic", "gemma3")]
+FORMATS = [each.name for each in TOOL_FORMATS if each.name != HARMONY_TOOLS]
+BARE = {"llama3_json": '{"', "pythonic": "[NAME("}
+"""Texts with which an answer begins that calls without a marker."""
 END = "</s>"
 PIECES = [
     *("\n</parameter>\n", "</parameter>", "\n</", "parameter", "<parameter=", "</function>", ">\n"),
@@ -69,7 +71,8 @@ class Model:
         self.format = next(each for each in TOOL_FORMATS if each.name == name)
         tokens = self.format.markers if special is True else special or ()
         self.tokenizer.backend.add_special_tokens(list(tokens))
-        self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning="none")
+        reasoning = HARMONY_REASONING if name == HARMONY_TOOLS else "none"
+        self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning=reasoning)
         self.size = self.tokenizer.backend.get_vocab_size()
         self.grammars = GuidanceBackend(self.tokenizer, self.size, [self.end])
         single = {self.tokenizer.token_bytes(token): token for token in range(self.size)}
@@ -83,6 +86,11 @@ class Model:
     ) -> CallGrammar:
         names = parameters if strict else ()
         return CallGrammar(parameters, self.parsing.markers, one_call=one_call, strict=names)
+
+    def opening(self, block: CallBlock, function: str, said: str) -> list[int]:
+        """Text that leads to a call."""
+        bare = BARE.get(self.format.name, "").replace("NAME", function)
+        return self.tokens(f"{said}{block.opener}" if block.opener else bare)
 
     def matcher(self, form: str) -> GrammarMatcher:
         return self.grammars.compile(parse_constraint(form)).matcher([self.end])

@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.schema_keywords import SchemaError
-from kvasir_engine.text.parsing.call_grammar import arguments_schema, strict_schema
-from kvasir_engine.text.parsing.formats import TOOL_FORMATS
+from kvasir_engine.text.parsing.call_grammar import CallBlock, arguments_schema, strict_schema
 
 from .call_model import FORMATS, Model
 
@@ -53,7 +52,7 @@ def test_an_answer_that_has_to_call_does_and_says_nothing_else(name: str, specia
     made = model(name, special)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     draw, counts = random.Random(name), set()
     for _ in range(DRAWS):
         output = made.walk(made.matcher(calls.required(block)), draw)
@@ -69,7 +68,7 @@ def test_one_call_is_no_more(name: str) -> None:
     made = model(name, True)
     calls = made.calls({"now": None}, one_call=True)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     draw = random.Random(name)
     for _ in range(DRAWS):
         _, found = made.read(made.walk(made.matcher(calls.required(block)), draw), PARAMETERS)
@@ -82,7 +81,7 @@ def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special:
     made = model(name, special)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     form = calls.permitted(block)
     free = made.matcher(form)
     assert all(map(free.accept, made.tokens("No tool is needed, 1 < 2.")))
@@ -90,7 +89,7 @@ def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special:
     draw = random.Random(name)
     for _ in range(DRAWS):
         begun = made.matcher(form)
-        said = made.tokens(f"Let me see. {block.opener}" if block.opener else '{"n')
+        said = made.opening(block, "now", "Let me see. ")
         assert all(map(begun.accept, said))
         assert made.end not in made.following(begun)
         closed = []
@@ -108,7 +107,7 @@ def test_nothing_but_the_marker_itself_begins_a_call_of_special_tokens() -> None
     made = model("mistral", True)
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     [token] = made.tokens("[TOOL_CALLS]")
     matcher = made.matcher(calls.required(block))
     assert set(made.following(matcher)) == {token, made.ids[b"\n"]}
@@ -122,7 +121,7 @@ def test_a_string_argument_holds_no_special_token() -> None:
     made = model("mistral", True)
     calls = made.calls({"say": {"type": "object", "properties": {"text": {"type": "string"}}}})
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     matcher = made.matcher(calls.required(block))
     assert all(map(matcher.accept, made.tokens('[TOOL_CALLS]say[ARGS]{"text": "a')))
     assert max(made.following(matcher)) < 256
@@ -140,6 +139,20 @@ def test_a_string_argument_holds_no_special_token() -> None:
         ("llama3_json", "<|python_tag|>", ["a", "\u2028a"], ["\u2028{", "a<|python_tag|>"]),
         ("mistral", MISTRAL, ["[TOOL_CALLS]now[ARGS]{}\na,"], ["[TOOL_CALLS]now[ARGS]{}\n ,"]),
         ("hermes", "", ["a < b, {"], ["<tool_call>{"]),
+        ("pythonic", "", ["", "[1, now]", "[now]", "a [now()]"], ["[now(1", " [ now ("]),
+        ("pythonic", "", ["[now()]", "[nowx("], ["[now()] ", "<|python_start|>[now()]"]),
+        (
+            "pythonic",
+            "<|python_start|> <|python_end|>",
+            ["a <|python_start|>[now()]<|python_end|>", "[now()]"],
+            ["<|python_start|>[x", "[now()]<|python_end|>"],
+        ),
+        (
+            "gemma3",
+            "",
+            ["```python", "Ok.\n```tool_code\nnow()\nnow()\n``` a", "[now(), now()]"],
+            ["[default_api.now(", "[print(now(", "```tool_code\nx"],
+        ),
     ],
 )
 def test_free_text_has_no_other_beginning_of_a_call(
@@ -148,7 +161,7 @@ def test_free_text_has_no_other_beginning_of_a_call(
     made = Model(name, special=special.split())
     calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     form = calls.permitted(block)
 
     def takes(text: str) -> bool:
@@ -167,19 +180,13 @@ def test_many_functions_and_deep_schemas_are_within_the_limits(name: str) -> Non
     made = model(name, True)
     calls = made.calls(parameters, strict=True)
     block = made.format.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     for form in (calls.required(block), calls.permitted(block)):
         made.following(made.matcher(form))
-    wide = made.calls({f"f{at}": WEATHER for at in range(1024)})
+    wide = made.calls({f"f{at}": {"properties": {f"a{at}": WEATHER}} for at in range(1024)})
     form = wide.required(made.format.block(wide) or block)
     with pytest.raises(ConstraintError, match="it has more than 131072 bytes"):
         made.matcher(form)
-
-
-@pytest.mark.parametrize("name", ["openai", "pythonic", "gemma3"])
-def test_formats_without_a_grammar_say_so(name: str) -> None:
-    of_format = next(each for each in TOOL_FORMATS if each.name == name)
-    assert of_format.block(model("hermes", False).calls(PARAMETERS)) is None
 
 
 def test_what_a_schema_says_of_arguments_is_kept() -> None:

@@ -17,7 +17,7 @@ import kvasir_engine
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.schema_keywords import SchemaError
-from kvasir_engine.text.parsing.call_grammar import strict_schema
+from kvasir_engine.text.parsing.call_grammar import CallBlock, strict_schema
 
 from .call_model import FORMATS, PIECES, EndlessError, Model
 
@@ -59,7 +59,7 @@ def calls_of_random_functions(made: Model, seed: int, *, free: bool) -> Counter[
             strict_schema(tools["f"])
             calls = made.calls(tools, strict=True)
             block = made.format.block(calls)
-            assert block is not None
+            assert isinstance(block, CallBlock)
             form = calls.permitted(block) if free else calls.required(block)
             made.matcher(form)
         except (SchemaError, ConstraintError):
@@ -67,7 +67,7 @@ def calls_of_random_functions(made: Model, seed: int, *, free: bool) -> Counter[
             continue
         for _ in range(WALKS):
             matcher = made.matcher(form)
-            begun = made.tokens(f"Well,{block.opener}" if block.opener else '{"') if free else []
+            begun = made.opening(block, "f", "Well,") if free else []
             begun = begun if draw.random() < 0.8 else []
             assert all(map(matcher.accept, begun))
             try:

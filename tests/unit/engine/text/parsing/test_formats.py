@@ -43,6 +43,12 @@ TEMPLATES = {
     "Magistral": ("[THINK] [/THINK] [TOOL_CALLS] [ARGS]", "mistral", "mistral"),
     "gpt-oss": ("<|start|> <|channel|>analysis<|message|>", "openai", "openai_gptoss"),
     "Granite 3.3": ("<|start_of_role|> <|tool_call|> thinking <think>", "granite", "granite"),
+    "Granite 4": (
+        "<|start_of_role|> within <tool_call></tool_call> XML tags",
+        "hermes",
+        None,
+    ),
+    "Hermes 4": ("<|start_header_id|> parameters <tool_call> </tool_call>", "hermes", None),
     "Phi-4-mini": ("<|system|> <|tool|> <|/tool|>", "phi4_mini_json", None),
     "Gemma 3": ("<start_of_turn>", None, None),
     "Gemma 3 with tools": ("<start_of_turn> {% if tools %}", "gemma3", None),

@@ -18,7 +18,6 @@ from support.answer_texts import (
 )
 from support.engine_server import byte_tokenizer
 
-from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
 from kvasir_engine.text.parsing.pieces import Kind, Piece
 from kvasir_engine.text.parsing.reasoning import PromptEnd
@@ -179,37 +178,6 @@ def test_bounds_do_not_depend_on_the_cuts(
     assert merged(pushed(parser(kind, name), list(text))) == whole
 
 
-def think_parsing(*, as_tokens: bool) -> tuple[Parsing, Tokenizer]:
-    tokenizer = byte_tokenizer()
-    if as_tokens:
-        tokenizer.backend.add_special_tokens(["<think>", "</think>"])
-    return Parsing.choose(tokenizer, None, tools="none", reasoning="think"), tokenizer
-
-
-@pytest.mark.parametrize(
-    ("prompt", "opened"),
-    [
-        (PromptEnd("<user>hi<assistant>"), False),
-        (PromptEnd("<assistant><think>\n"), True),
-        (PromptEnd("<think>half a", continued=True), True),
-        (PromptEnd("<think>done</think>", continued=True), None),
-        (PromptEnd("<assistant><think>\n\n</think>\n\n"), None),
-    ],
-)
-def test_a_form_begins_behind_the_reasoning_that_a_prompt_leaves(
-    prompt: PromptEnd, opened: bool | None
-) -> None:
-    parsing, tokenizer = think_parsing(as_tokens=True)
-    thinking = parsing.thinking(tokenizer, prompt)
-    if opened is None:
-        assert thinking is None
-        return
-    assert thinking is not None
-    ids = (thinking.opener, thinking.closer)
-    assert [tokenizer.backend.id_to_token(each) for each in ids] == ["<think>", "</think>"]
-    assert thinking.opened is opened
-
-
 @pytest.mark.parametrize(
     ("messages", "continued", "end"),
     [
@@ -222,17 +190,3 @@ def test_the_end_of_a_chat_is_its_prompts_or_the_message_that_goes_on(
     messages: list[Any], continued: bool, end: PromptEnd
 ) -> None:
     assert PromptEnd.of_chat("y" * 99 + "end", messages, continued=continued) == end
-
-
-def test_no_reasoning_is_looked_for_where_a_model_has_none() -> None:
-    parsing = Parsing.choose(TOKENIZER, None, tools="none", reasoning="none")
-    assert parsing.thinking(TOKENIZER, PromptEnd()) is None
-
-
-@pytest.mark.parametrize(("tools", "reasoning"), [("none", "think"), ("openai", "openai_gptoss")])
-def test_reasoning_that_no_two_tokens_enclose_is_refused_by_name(
-    tools: str, reasoning: str
-) -> None:
-    parsing = Parsing.choose(TOKENIZER, None, tools=tools, reasoning=reasoning)
-    with pytest.raises(ValueError, match=f"reasoning in the format {reasoning}"):
-        parsing.thinking(TOKENIZER, PromptEnd())

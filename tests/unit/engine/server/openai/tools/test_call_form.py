@@ -11,7 +11,8 @@ from kvasir_engine.grammar.constraint import ConstraintKind, parse_constraint
 from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.schema import ChatBody
-from kvasir_engine.server.openai.tools.call_form import call_form
+from kvasir_engine.server.openai.tools.call_form import CallForm, call_form
+from kvasir_engine.text.parsing.formats import HARMONY_REASONING, HARMONY_TOOLS
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 TOKENIZER = byte_tokenizer()
@@ -28,9 +29,16 @@ STRICT = [tool("weather"), tool("now", strict=True)]
 NAMED = {"type": "function", "function": {"name": "now"}}
 
 
-def form(parser: str = "hermes", **fields: Any) -> str | None:
+def form(parser: str = "hermes", *, asked: bool = True, **fields: Any) -> str | None:
+    made = made_form(parser, **fields)
+    assert made is None or made.is_asked is asked
+    return made and made.form
+
+
+def made_form(parser: str, **fields: Any) -> CallForm | None:
     body = ChatBody(messages=[], **fields)
-    parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning="none")
+    reasoning = HARMONY_REASONING if parser == HARMONY_TOOLS else "none"
+    parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning=reasoning)
     return call_form(body, parsing)
 
 
@@ -38,8 +46,6 @@ def form(parser: str = "hermes", **fields: Any) -> str | None:
     "fields",
     [
         {},
-        {"tools": TOOLS},
-        {"tools": TOOLS, "tool_choice": "auto"},
         {"tools": STRICT, "tool_choice": "none"},
     ],
 )
@@ -89,6 +95,48 @@ def test_strict_functions_leave_other_text_free() -> None:
     assert not takes(one, call("now") * 2)
 
 
+@pytest.mark.parametrize("fields", [{}, {"tool_choice": "auto"}])
+def test_what_begins_as_a_call_is_one_where_nobody_asks(fields: dict[str, Any]) -> None:
+    made = form(tools=TOOLS, asked=False, **fields)
+    assert takes(made, f"Well, {call('now')} and {call('weather')}.")
+    assert takes(made, call("now").replace('"city": "Oslo"', '"x": [1]'))
+    assert not takes(made, call("now").replace('"Oslo"', "Oslo"))
+    assert not takes(made, call("other"))
+    one = form(tools=TOOLS, asked=False, parallel_tool_calls=False)
+    assert not takes(one, call("now") * 2)
+
+
+@pytest.mark.parametrize(
+    ("parser", "right", "wrong"),
+    [
+        (
+            "llama3_json",
+            ['{"city": "Oslo"}', '{"name": "Ada"}', '{"name": "now", "parameters": {"a": 1}}'],
+            ['{"name": "now"}', '{"name": "now", "parameters": 1}'],
+        ),
+        (
+            "llama3_json",
+            [
+                '{"type": "function", "name": "now", "parameters": {}}; '
+                '{"name": "now", "parameters": {}}'
+            ],
+            ['{"type": "function", "name": "now"}'],
+        ),
+        ("pythonic", ["[1]", "[Oslo](x)", "[ now ()]", "[now(a='b', c=[1])]"], ["[now(1)]"]),
+    ],
+)
+def test_only_what_is_sure_to_be_a_call_is_held_to_it(
+    parser: str, right: list[str], wrong: list[str]
+) -> None:
+    made = form(parser, tools=TOOLS, asked=False)
+    assert [text for text in right if not takes(made, text)] == []
+    assert [text for text in wrong if takes(made, text)] == []
+
+
+def test_a_format_that_cannot_be_enforced_is_free_where_nobody_asks() -> None:
+    assert form(HARMONY_TOOLS, tools=TOOLS) is None
+
+
 def test_parameters_that_a_format_cannot_write_are_refused_where_they_are_strict() -> None:
     odd = {"properties": {"a b": {}}, "required": ["a b"]}
     tools = [tool("now", strict=True, parameters=odd)]
@@ -107,6 +155,7 @@ def test_parameters_that_a_format_cannot_write_are_refused_where_they_are_strict
     ],
 )
 def test_a_format_that_cannot_be_enforced_is_named(fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(ApiError, match="in the format pythonic; use tool_choice auto") as refused:
-        form("pythonic", **fields)
+    # Its markers are no special tokens of this tokenizer
+    with pytest.raises(ApiError, match="in the format openai; use tool_choice auto") as refused:
+        form(HARMONY_TOOLS, **fields)
     assert refused.value.param == field

@@ -11,7 +11,7 @@ from kvasir_engine.grammar.constraint import parse_constraint
 from kvasir_engine.grammar.lark import LarkWriter
 from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.grammar.schema_keywords import SchemaError
-from kvasir_engine.text.parsing.call_grammar import CallGrammar
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.formats import TOOL_FORMATS
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.xml.xml_grammar import xml_arguments
@@ -25,7 +25,7 @@ def takes(schema: dict[str, Any], *parameters: tuple[str, str]) -> bool:
     """Whether a call may have these parameters."""
     calls = CallGrammar({"f": schema}, Markers(TOKENIZER, ()), one_call=True)
     block = XML.block(calls)
-    assert block is not None
+    assert isinstance(block, CallBlock)
     matcher = GRAMMARS.compile(parse_constraint(calls.required(block))).matcher([EOS])
     inside = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in parameters)
     text = f"<tool_call>\n<function=f>\n{inside}</function>\n</tool_call>"

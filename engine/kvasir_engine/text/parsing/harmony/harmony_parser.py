@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 
+from kvasir_engine.text.parsing.harmony.harmony_grammar import (
+    BEGIN,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    FUNCTIONS,
+    MESSAGE,
+)
 from kvasir_engine.text.parsing.json_call import ArgumentsReader
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, TextMachine, find_first, held_back
 
-HARMONY_MARKERS = (
-    "<|start|>",
-    "<|channel|>",
-    "<|constrain|>",
-    "<|message|>",
-    "<|end|>",
-    "<|call|>",
-    "<|return|>",
-)
+HARMONY_STOPS = ("<|call|>", "<|return|>")
+"""Tokens that end an answer."""
+HARMONY_MARKERS = (BEGIN, CHANNEL, CONSTRAIN, MESSAGE, END, *HARMONY_STOPS)
 _RECIPIENT = re.compile(r"\bto=([\w.:-]+)")
-_FUNCTIONS = "functions."
 MAX_HEADER_CHARS = 1024
 
 
@@ -86,8 +87,8 @@ class Harmony(TextMachine):
         channel = header.rpartition(self._channel_sign)[2] if self._channel_sign in header else ""
         name = channel.partition(self._constrain)[0].split()[:1]
         to = _RECIPIENT.search(header)
-        if to and to[1].startswith(_FUNCTIONS) and self._with_tools:
-            self._reader = ArgumentsReader(to[1].removeprefix(_FUNCTIONS))
+        if to and to[1].startswith(FUNCTIONS) and self._with_tools:
+            self._reader = ArgumentsReader(to[1].removeprefix(FUNCTIONS))
             self._read = self._call
         else:
             self._open_text(Kind.REASONING if name == ["analysis"] else Kind.CONTENT)

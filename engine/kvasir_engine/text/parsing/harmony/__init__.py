@@ -1,0 +1,1 @@
+"""gpt-oss's Harmony: its messages, and their grammars."""

@@ -1,0 +1,1 @@
+"""Tool calls in the form of Python calls."""
