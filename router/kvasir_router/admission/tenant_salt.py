@@ -14,7 +14,7 @@ from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_edit import append_member
 from kvasir_router.wire.long_bodies.body_scan import BodyError
 
-_SALTED = ("messages", "prompt", "system")
+_SALTED = ("messages", "prompt", "system", "items")
 """Prompts of endpoints that take a `cache_salt`."""
 _MAX_GIVEN = 1024
 _MAX_WRITTEN = 12 * _MAX_GIVEN + len('""')

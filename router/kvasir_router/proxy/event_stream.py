@@ -7,13 +7,17 @@ from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAn
 from kvasir_router.proxy.failures.failure import Failure, Kind, interrupted
 from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget
 from kvasir_router.wire.query import Query
-from kvasir_router.wire.responses import Answer, in_form_of
+from kvasir_router.wire.responses import Answer, error_event
 from kvasir_router.wire.sse import EventCutter
 from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.wire.upstream import ResponseHead
 
 _COMMENT = b": kvasir "
 _COMMENTS = re.compile(rb"^: kvasir [^\n]*\n", re.MULTILINE)
+
+_NUMBER = b'"sequence_number":'
+"""Stand before an event's number. JSON strings escape quotes, so no text looks like it."""
+_DIGITS = re.compile(rb"\d{1,18}")
 
 DONE = b"data: [DONE]\n\n"
 _UNFINISHED = Failure("unfinished", Kind.CHARGED)
@@ -96,7 +100,8 @@ class EventStream(ClientAnswer):
     def finish(self) -> None:
         """End a stream that lacks nothing but the word that it is over."""
         said = self.transcript is not None and self.transcript.content().endswith(DONE)
-        self._write(b"" if said else DONE, last=True)
+        owed = self._query.request.endpoint.events == "completion" and not said
+        self._write(DONE if owed else b"", last=True)
         self._observer.answer_ended(None)
 
     def beat(self) -> None:
@@ -105,10 +110,16 @@ class EventStream(ClientAnswer):
 
     def end(self, error: Answer) -> bool:
         """ClientAnswer.end: with an event that the protocol's clients raise as an APIError."""
-        endpoint = self._query.request.endpoint
-        name = b"event: error\n" if endpoint.errors == "anthropic" else b""
-        self._write(b"\n\n%bdata: %b\n\n" % (name, in_form_of(endpoint, error).body), last=True)
+        event = error_event(self._query.request.endpoint, error, self._next_number())
+        self._write(b"\n\n" + event, last=True)
         return True
+
+    def _next_number(self) -> int:
+        """Return the number of the next event, where events have numbers."""
+        told = b"" if self.transcript is None else self.transcript.content()
+        at = told.rfind(_NUMBER)
+        found = _DIGITS.match(told, at + len(_NUMBER)) if at >= 0 else None
+        return 0 if found is None else int(found[0]) + 1
 
     def close(self) -> None:
         """ClientAnswer.close."""

@@ -13,9 +13,9 @@ from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, a
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, Failure
-from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_record import RequestRecord
+from kvasir_router.proxy.resuming.obstacle import Obstacle
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.engine_json import tells_of_error

@@ -17,22 +17,28 @@ class Endpoint:
     body: Literal["none", "json", "form"] = "json"
     """`form`: a multipart form, or JSON."""
 
-    prompt: Literal["none", "messages", "prompt", "input", "documents", "system"] = "none"
+    prompt: Literal["none", "messages", "prompt", "input", "documents", "system", "items"] = "none"
     """Fields of the body that make the prompt: `documents` stands for a query and documents or two
-    texts, `system` for Anthropic's `system` and `messages`, `none` for no text to be computed."""
+    texts, `system` for Anthropic's `system` and `messages`, `items` for OpenAI's
+    `instructions` and `input` of responses, `none` for no text to be computed."""
 
     usage: Literal["none", "prompt", "completion", "message"] = "none"
     """Names in the answer's `usage`: `prompt_tokens` alone; with `completion_tokens`, for which a
     stream has an event of its own if asked; or `input_tokens` and `output_tokens`."""
 
     retried: bool = True
-    """May be sent to another replica when one may have begun with it."""
+    """May be sent to another replica when one may have begun with it; one that is `resumed`, in any
+    case by an engine of Kvasir's, which keeps nothing."""
 
     resumed: bool = False
     """A broken stream of it may migrate to another replica."""
 
     hedged: bool = True
     """May be computed by two replicas at once."""
+
+    events: Literal["completion", "message", "response"] = "completion"
+    """Protocol of its streams: OpenAI's chunks up to `[DONE]`, Anthropic's events, or OpenAI's
+    numbered events of responses."""
 
     errors: Literal["openai", "anthropic"] = "openai"
     """Form of the router's own errors."""
@@ -53,9 +59,19 @@ UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", prompt="messages", usage="completion", resumed=True),
     Endpoint("/v1/completions", prompt="prompt", usage="completion", resumed=True),
-    # An engine may store the answer, or compute it after it has told its id.
-    Endpoint("/v1/responses", prompt="input", usage="message", retried=False, hedged=False),
-    Endpoint("/v1/messages", prompt="system", usage="message", errors="anthropic"),
+    # An engine of others may store the answer, or compute it after it has told its id.
+    Endpoint(
+        "/v1/responses",
+        prompt="items",
+        usage="message",
+        retried=False,
+        resumed=True,
+        hedged=False,
+        events="response",
+    ),
+    Endpoint(
+        "/v1/messages", prompt="system", usage="message", events="message", errors="anthropic"
+    ),
     Endpoint("/v1/messages/count_tokens", errors="anthropic"),
     Endpoint("/v1/embeddings", prompt="input", usage="prompt"),
     Endpoint("/v1/classify", prompt="input", usage="prompt"),
