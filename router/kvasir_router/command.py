@@ -93,6 +93,7 @@ def _run(settings: RouterSettings) -> None:
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.specs import DiscoveryError
+    from kvasir_router.kept_responses.response_store import StoreError
     from kvasir_router.process.client_port import ListenError
     from kvasir_router.process.single_process import serve
     from kvasir_router.yaml_file import YamlFileError
@@ -108,7 +109,7 @@ def _run(settings: RouterSettings) -> None:
     except ListenError as error:
         typer.echo(f"kvasir router: {error.strerror}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
-    except (DiscoveryError, YamlFileError, LogSettingError, TlsError) as error:
+    except (DiscoveryError, YamlFileError, LogSettingError, TlsError, StoreError) as error:
         typer.echo(f"kvasir router: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route. Those with POST go to a replica; the router answers the others."""
+    """One route. Those with POST and a body go to a replica; the router answers the others."""
 
     path: str
     methods: tuple[str, ...] = ("POST",)
@@ -52,6 +52,15 @@ HEALTH = _local("/health")
 READY = _local("/ready")
 METRICS = _local("/metrics")
 MODEL_PREFIX = "/v1/models/"
+RESPONSE_PREFIX = "/v1/responses/"
+ONE_RESPONSE = Endpoint(
+    f"{RESPONSE_PREFIX}{{response}}",
+    ("GET", "HEAD", "DELETE", "POST"),
+    "none",
+    retried=False,
+    hedged=False,
+)
+"""A response that the router keeps."""
 ONE_MODEL = _local(f"{MODEL_PREFIX}{{model}}")
 UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
 """Stand for every path that is not in the table."""
@@ -95,6 +104,7 @@ ENDPOINTS = (
     _local("/v1/models"),
     _local("/models"),
     ONE_MODEL,
+    ONE_RESPONSE,
     HEALTH,
     READY,
     METRICS,
@@ -107,5 +117,7 @@ def endpoint_of(path: str) -> Endpoint:
     """Return the path's row of the table, or UNKNOWN."""
     found = _by_path.get(path)
     if found is None:
-        found = ONE_MODEL if path.startswith(MODEL_PREFIX) else UNKNOWN
+        if path.startswith(MODEL_PREFIX):
+            return ONE_MODEL
+        return ONE_RESPONSE if path.startswith(RESPONSE_PREFIX) else UNKNOWN
     return found

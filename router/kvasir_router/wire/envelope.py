@@ -34,6 +34,8 @@ class Envelope(msgspec.Struct):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
+    store: Any = None
+    previous_response_id: Any = None
     user: Any = None
     priority: Any = None
 
@@ -69,7 +71,7 @@ _decode_outline = msgspec.json.Decoder(_Outline).decode
 
 
 OUTLINED = (
-    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[11:]),
+    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[13:]),
     # What keeps a stream from being resumed.
     *("best_of", "use_beam_search"),
     *("logprobs", "prompt_logprobs", "return_token_ids"),

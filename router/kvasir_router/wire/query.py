@@ -53,6 +53,8 @@ class Query:
         """Images and sound in the body."""
         self.kept: Any = None
         """The `fleet.choice.Kept` made while the request waits, for the fleet alone to read."""
+        self.keeper: Any = None
+        """The `kept_responses.Keeper` of its answer, if that is to be kept."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None

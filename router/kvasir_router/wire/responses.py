@@ -77,7 +77,7 @@ def error(
     code: str | None = None,
     param: str | None = None,
     retry_after: int | None = None,
-    allow: str = "GET, HEAD, POST, OPTIONS",
+    allow: str = "GET, HEAD, POST, DELETE, OPTIONS",
 ) -> Answer:
     """An error answer; `retry_after` in seconds, `allow` the methods for status 405."""
     lines = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after

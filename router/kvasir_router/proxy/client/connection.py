@@ -66,6 +66,11 @@ class ClientConnection(GatewayClient):
         return not (self._busy or arrival.receiving or self._closing or arrival.waits)
 
     @property
+    def gone(self) -> bool:
+        """GatewayClient.gone."""
+        return self._closing
+
+    @property
     def stopping(self) -> bool:
         """Client.stopping."""
         return self._gateway.stopping

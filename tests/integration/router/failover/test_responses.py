@@ -9,6 +9,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from kvasir_router.options.response_settings import ResponseSettings
 from kvasir_router.options.router_settings import QueueLimits
 
 pytestmark = pytest.mark.slow
@@ -140,3 +141,36 @@ async def test_refusals_are_openais(routed: Any) -> None:
         await client.responses.create(**BODY, tools=[{"type": "web_search"}])
     with pytest.raises(openai.BadRequestError, match="needs a router that keeps responses"):
         await client.responses.create(**BODY, previous_response_id="resp_1")
+
+
+async def test_a_conversation_goes_on_elsewhere_and_after_a_restart(
+    routed: Any, tmp_path: Any
+) -> None:
+    responses = ResponseSettings(url=f"sqlite:///{tmp_path}/responses")
+    _, client, plan = await routed(responses=responses)
+    first = await client.responses.create(**BODY)
+    assert first.to_dict()["store"] is True
+    plan.append((12, 0))  # the next stream breaks, and is kept all the same
+    asked = {**BODY, "input": "Once more.", "previous_response_id": first.id}
+    second, _ = await streamed(client, asked)
+    assert second.previous_response_id == first.id
+    _, again, _ = await routed(responses=responses)  # another life of the router
+    found = await again.responses.retrieve(second.id)
+    assert found.output_text == second.output_text
+    third = await again.responses.create(
+        **{**BODY, "input": "And now?"}, previous_response_id=second.id
+    )
+    talk: Any = [
+        {"role": "user", "content": COPY},
+        *first.output,
+        {"role": "user", "content": "Once more."},
+        *second.output,
+        {"role": "user", "content": "And now?"},
+    ]
+    whole = await again.responses.create(**{**BODY, "input": talk})
+    assert third.usage.input_tokens == whole.usage.input_tokens
+    assert third.output_text == whole.output_text
+    assert whole.usage.input_tokens_details.cached_tokens > 0
+    await again.responses.delete(second.id)
+    with pytest.raises(openai.NotFoundError):
+        await again.responses.create(**BODY, previous_response_id=second.id)

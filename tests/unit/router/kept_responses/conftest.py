@@ -1,0 +1,39 @@
+"""Stores of responses that are closed after a test."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvasir_router.kept_responses.response_store import KeptResponse, StoreLimits
+from kvasir_router.kept_responses.sqlite_responses import SqliteResponses
+
+LIMITS = {"seconds": 3600.0, "total_bytes": 2**20, "per_key": 100}
+
+
+@pytest.fixture
+async def open_file(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """open_file(**limits): the store in this test's file."""
+    opened: list[SqliteResponses] = []
+
+    async def start(**limits: Any) -> SqliteResponses:
+        store = SqliteResponses(tmp_path / "responses", StoreLimits(**{**LIMITS, **limits}))
+        await store.open()
+        opened.append(store)
+        return store
+
+    yield start
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+def kept() -> Callable[..., KeptResponse]:
+    """kept(owner, id, **fields): a response."""
+
+    def make(owner: str, response_id: str, **fields: Any) -> KeptResponse:
+        made = {"created": 1.0, "response": b'{"id":"x"}', "items": b"[]", **fields}
+        return KeptResponse(owner, response_id, **made)
+
+    return make
