@@ -9,6 +9,7 @@ from kvasir.cli.flags import settings_from, takes_flags_of
 from kvasir_router.options.option_values import check_discovery, fleet_secret
 from kvasir_router.options.router_panels import PANELS, ROUTING
 from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.options.store_url import is_file
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -78,6 +79,11 @@ def _check(settings: RouterSettings, discovery: str) -> None:
         raise typer.BadParameter(
             "a certificate and its key go together: give both or neither",
             param_hint="--tls-cert / --tls-key",
+        )
+    if settings.routers > 1 and settings.responses.url and is_file(settings.responses.url):
+        raise typer.BadParameter(
+            f"{settings.routers} routers (--routers) cannot share a file; use redis://",
+            param_hint="--response-store",
         )
     if settings.port == settings.admin_port != 0:
         raise typer.BadParameter(

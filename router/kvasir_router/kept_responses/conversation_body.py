@@ -16,7 +16,6 @@ _encode = msgspec.json.Encoder().encode
 class _Answer(msgspec.Struct):
     id: str
     status: str = ""
-    created_at: float = 0.0
     output: list[msgspec.Raw] = []
 
 
@@ -52,11 +51,10 @@ def _items_of(given: msgspec.Raw | None) -> list[Any]:
     return [] if text is None else [{"type": "message", "role": "user", "content": text}]
 
 
-def response_to_keep(response: bytes) -> tuple[str, float] | None:
-    """Return the id and the creation time of a response; None for one that failed. Raises
-    msgspec.MsgspecError."""
+def id_to_keep(response: bytes) -> str | None:
+    """Return the id of a response; None for one that failed. Raises msgspec.MsgspecError."""
     answer = _decode_answer(response)
-    return (answer.id, answer.created_at) if answer.status in _KEPT else None
+    return answer.id if answer.status in _KEPT else None
 
 
 def response_of_events(events: bytes) -> bytes:

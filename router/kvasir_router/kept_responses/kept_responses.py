@@ -1,7 +1,6 @@
 """Keeping of responses: what a client goes on with, and what is kept at its answer's end."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,9 +9,9 @@ import structlog
 
 from kvasir_router.kept_responses.conversation_body import (
     continued,
+    id_to_keep,
     input_items,
     response_of_events,
-    response_to_keep,
 )
 from kvasir_router.kept_responses.response_store import KeptResponse, ResponseStore, StoreError
 from kvasir_router.tasks import SupervisedTasks
@@ -143,10 +142,10 @@ def previous_response(request: Request, envelope: Envelope) -> str | None:
 
 def _made(owner: str, body: bytes, answer: Callable[[], bytes]) -> KeptResponse | None:
     response = answer()
-    told = response_to_keep(response)
-    if told is None:
+    response_id = id_to_keep(response)
+    if response_id is None:
         return None
-    return KeptResponse(owner, told[0], told[1] or time.time(), response, input_items(body))
+    return KeptResponse(owner, response_id, response, input_items(body))
 
 
 def _unknown(response_id: str, param: str | None) -> RefusalError:

@@ -27,8 +27,6 @@ class KeptResponse:
 
     owner: str
     id: str
-    created: float
-    """Unix seconds."""
     response: bytes
     """JSON object, as the client has it."""
     items: bytes

@@ -128,10 +128,11 @@ class SqliteResponses(ResponseStore):
                 "all responses may have."
             )
         connection = self._open_connection
-        row = (kept.owner, kept.id, kept.created, time.time() + self._limits.seconds, size, content)
+        now = time.time()
+        row = (kept.owner, kept.id, now, now + self._limits.seconds, size, content)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute("DELETE FROM responses WHERE expires <= ?", (time.time(),))
+            connection.execute("DELETE FROM responses WHERE expires <= ?", (now,))
             connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", row[:2])
             self._make_room(connection, kept.owner, size)
             connection.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)", row)
@@ -151,16 +152,16 @@ class SqliteResponses(ResponseStore):
 
     def _find(self, owner: str, response_id: str) -> KeptResponse | None:
         found = self._open_connection.execute(
-            "SELECT created, content FROM responses WHERE owner = ? AND id = ? AND expires > ?",
+            "SELECT content FROM responses WHERE owner = ? AND id = ? AND expires > ?",
             (owner, response_id, time.time()),
         ).fetchone()
         if found is None:
             return None
         try:
-            response, items = unpack(found[1])
+            response, items = unpack(found[0])
         except ValueError as error:
             raise sqlite3.DataError(str(error)) from error
-        return KeptResponse(owner, response_id, found[0], response, items)
+        return KeptResponse(owner, response_id, response, items)
 
     def _delete(self, owner: str, response_id: str) -> bool:
         gone = self._open_connection.execute(

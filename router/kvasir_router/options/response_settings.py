@@ -16,18 +16,21 @@ class ResponseSettings:
     url: str | None = flag(
         None,
         "Where responses of /v1/responses are kept, so that previous_response_id goes on with "
-        "them: sqlite:///PATH, a file of one router. Without it none are kept.",
+        "them: sqlite:///PATH, a file of one router, or redis://HOST:PORT/DATABASE (rediss:// with "
+        "TLS) for several. Without it none are kept.",
         RESPONSES,
         "response_store",
         parse=parse.response_store,
         envvar="KVASIR_RESPONSE_STORE",
+        shown=False,
     )
     days: float = flag(
         30.0, "Days after which a response is forgotten.", RESPONSES, "response_days", min=0.001
     )
     total_bytes: int = flag(
         2**30,
-        "Bytes of all kept responses, compressed; the oldest of the key that has most go first.",
+        "Bytes of all responses in a file, compressed; the oldest of the key that has most go "
+        "first. Redis has its own `maxmemory`.",
         RESPONSES,
         "response_bytes",
         min=2**20,

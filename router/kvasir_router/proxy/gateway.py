@@ -51,6 +51,10 @@ class GatewayClient(RegisteredClient):
     def defect(self, request: Request) -> None:
         """End the request in progress: the router's own code raised for it."""
 
+    def grown(self, size: int) -> None:
+        """The body of the request in progress has become longer by so many bytes. Raises
+        RequestError where there is no room for them."""
+
     @property
     @abstractmethod
     def gone(self) -> bool:
@@ -285,10 +289,17 @@ class Gateway:
     ) -> None:
         """Relay a request that goes on with a kept response."""
         body = await kept.continued(self._owner(holder), previous, request.body)
+        if client.gone:
+            return
+        try:
+            client.grown(max(len(body) - len(request.body), 0))
+        except RequestError as error:
+            raise responses.RefusalError(
+                responses.error(error.status, error.message, error.code, None, error.retry_after)
+            ) from None
         request.body = body
         request.buffer = request.scan = request.outline = None
-        if not client.gone:
-            self._route(client, request, continued=True)
+        self._route(client, request, continued=True)
 
     async def _answer_for_one(self, client: GatewayClient, request: Request, owner: str) -> None:
         answer = await answer_for_one(self.responses, owner, request)

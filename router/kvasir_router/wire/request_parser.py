@@ -90,6 +90,10 @@ class RequestParser:
         """Bytes of the body that have come."""
         return self._body.size
 
+    def hold_more(self, size: int) -> None:
+        """A body that was received has grown. Raises RequestError."""
+        self._body.hold_more(size)
+
     def give_back(self, size: int) -> None:
         """A body that was received is held no longer."""
         self._body.give_back(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any
 
 from kvasir_engine.request import FinishReason, LogprobEntry
@@ -37,6 +38,9 @@ class ResponsesAnswer(ChatAnswer):
         **options: Any,
     ) -> None:
         super().__init__(generation, body, parsing=parsing, prompt_end=prompt_end, **options)
+        if body.resume is None or body.resume.id is None:
+            # Not the request's, which a client may choose: a kept response is found by it.
+            self.envelope["id"] = self.id_prefix + uuid.uuid4().hex
         self._parsing = parsing
         self._prompt_end = prompt_end or PromptEnd()
         self._repeated = body.repeated

@@ -184,6 +184,11 @@ class ClientConnection(GatewayClient):
         elif self._busy and not self._closing:
             self._gateway.answer(self, request, failure_responses.defect())
 
+    def grown(self, size: int) -> None:
+        """GatewayClient.grown."""
+        self._parser.hold_more(size)
+        self._answering += size
+
     def expire(self) -> None:
         """End what has passed its deadline: nothing came, or nothing was read, for too long."""
         now = self._loop.time()

@@ -7,9 +7,9 @@ import pytest
 
 from kvasir_router.kept_responses.conversation_body import (
     continued,
+    id_to_keep,
     input_items,
     response_of_events,
-    response_to_keep,
 )
 
 MESSAGE = {"type": "message", "role": "user", "content": "hi"}
@@ -38,7 +38,7 @@ def test_without_input_the_conversation_stays() -> None:
 )
 def test_only_whole_responses_are_kept(status: str, kept: bool) -> None:
     response = json.dumps({"id": "r", "status": status, "created_at": 9}).encode()
-    assert response_to_keep(response) == (("r", 9.0) if kept else None)
+    assert id_to_keep(response) == ("r" if kept else None)
 
 
 def test_the_last_event_has_the_response() -> None:

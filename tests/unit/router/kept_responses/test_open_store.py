@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from kvasir_router.kept_responses.open_store import make_store
+from kvasir_router.kept_responses.redis_responses import RedisResponses
 from kvasir_router.kept_responses.sqlite_responses import SqliteResponses
 from kvasir_router.options.response_settings import ResponseSettings
 
@@ -19,3 +20,11 @@ def test_a_file_and_its_limits(url: str, path: str) -> None:
     assert isinstance(store, SqliteResponses)
     assert store._path == Path(path)
     assert (store._limits.seconds, store._limits.per_key) == (172800.0, 7)
+
+
+async def test_a_server() -> None:
+    store = make_store(ResponseSettings(url="redis://:secret@127.0.0.1:1/0", days=2.0))
+    assert isinstance(store, RedisResponses)
+    assert store._limits.seconds == 172800.0
+    await store.close()
+    assert "secret" not in repr(ResponseSettings(url="redis://:secret@x"))

@@ -55,20 +55,20 @@ async def test_it_is_forgotten_after_its_time(open_file: Any, kept: Make) -> Non
 
 async def test_the_oldest_of_a_key_go_first(open_file: Any, kept: Make) -> None:
     store = await open_file(per_key=2)
-    await store.put(kept("b", "r0", created=0.0))
-    for n in (3, 1, 2):
-        await store.put(kept("a", f"r{n}", created=float(n)))
+    await store.put(kept("b", "r0"))
+    for n in (1, 2, 3):
+        await store.put(kept("a", f"r{n}"))
     assert await ids(store, "a", "r1", "r2", "r3") == ["r2", "r3"]
     assert await ids(store, "b", "r0") == ["r0"]
-    await store.put(kept("a", "r3", created=4.0))  # again
+    await store.put(kept("a", "r3"))  # again
     assert await ids(store, "a", "r2", "r3") == ["r2", "r3"]
 
 
 async def test_who_has_most_makes_room(open_file: Any, kept: Make) -> None:
     store = await open_file(total_bytes=10_000)
-    await store.put(kept("small", "r0", response=os.urandom(1000), created=0.0))
+    await store.put(kept("small", "r0", response=os.urandom(1000)))
     for n in range(20):
-        await store.put(kept("large", f"r{n}", response=os.urandom(1000), created=float(n + 1)))
+        await store.put(kept("large", f"r{n}", response=os.urandom(1000)))
     assert await ids(store, "small", "r0") == ["r0"]
     left = await ids(store, "large", *(f"r{n}" for n in range(20)))
     assert left == [f"r{n}" for n in range(20 - len(left), 20)]

@@ -13,6 +13,7 @@ from support.router import model_entry as own_entry
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 from kvasir_router.kept_responses.response_store import StoreError
 from kvasir_router.options.response_settings import ResponseSettings
+from kvasir_router.wire.http_request import Limits
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,23 @@ async def test_a_conversation_goes_on(connect: Any) -> None:
     await client().responses.create(model="m", input="And?", previous_response_id=second.id)
     assert len(asked(replica)["input"]) == 5
     assert await router.metric("responses_kept_total", outcome="kept") == 3
+
+
+async def test_any_router_goes_on_with_what_another_has_kept(
+    connect: Any, redis_server: Any
+) -> None:
+    responses = ResponseSettings(url=redis_server())
+    _, _, client = await connect(responses=responses)
+    _, replica, elsewhere = await connect(responses=responses)
+    first = await client("a").responses.create(model="m", input="hi")
+    again = {"model": "m", "input": "So?", "previous_response_id": first.id}
+    await elsewhere("a").responses.create(**again)
+    assert [each["role"] for each in asked(replica)["input"]] == ["user", "assistant", "user"]
+    with pytest.raises(openai.NotFoundError):
+        await elsewhere("b").responses.create(**again)
+    await elsewhere("a").responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        await client("a").responses.retrieve(first.id)
 
 
 async def test_a_stream_is_kept_before_its_end(connect: Any) -> None:
@@ -227,12 +245,20 @@ async def test_engines_of_others_get_what_was_sent(connect: Any) -> None:
 
 
 async def test_a_conversation_that_is_too_long_is_refused(connect: Any) -> None:
-    from kvasir_router.wire.http_request import Limits
-
     _, _, client = await connect(limits=Limits(body_bytes=2000))
     made = await client().responses.create(model="m", input="x" * 1500)
     with pytest.raises(openai.APIStatusError, match="has become longer than the 2000 bytes"):
         await client().responses.create(model="m", input="y" * 1000, previous_response_id=made.id)
+
+
+async def test_earlier_items_count_as_bytes_of_a_body(connect: Any) -> None:
+    router, _, client = await connect(limits=Limits(buffered_bytes=60_000))
+    made = await client().responses.create(model="m", input="x" * 50_000)
+    with pytest.raises(openai.InternalServerError, match="all the bytes of requests") as refused:
+        await client().responses.create(model="m", input="y" * 15_000, previous_response_id=made.id)
+    assert refused.value.status_code == 503
+    await client().responses.create(model="m", input="So?", previous_response_id=made.id)
+    assert router.server.gateway.bodies.used == 0
 
 
 async def test_without_a_store(one: Any, client: Any) -> None:
