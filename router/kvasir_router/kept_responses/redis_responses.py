@@ -101,7 +101,7 @@ class RedisResponses(ResponseStore):
             async with asyncio.timeout(2 * CALL_SECONDS):
                 return await work
         except (RedisError, OSError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error).rstrip(".") or type(error).__name__
             raise StoreError(f"Redis cannot be used: {reason}.") from error
 
 

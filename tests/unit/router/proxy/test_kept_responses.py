@@ -165,6 +165,19 @@ async def test_a_long_answer_is_kept(connect: Any) -> None:
     assert (await client().responses.retrieve(made.id)).output_text == made.output_text
 
 
+async def test_a_long_input_goes_on_and_is_kept(connect: Any) -> None:
+    """One that is scanned as it comes, and edited where it lies."""
+    _, replica, client = await connect()
+    first = await client().responses.create(model="m", input="a" * 600_000)
+    second = await client().responses.create(
+        model="m", input="b" * 600_000, previous_response_id=first.id
+    )
+    await client().responses.create(model="m", input="c", previous_response_id=second.id)
+    items = asked(replica)["input"]
+    texts = [each["content"] for each in items if each["role"] == "user"]
+    assert [(each[0], len(each)) for each in texts] == [("a", 600_000), ("b", 600_000), ("c", 1)]
+
+
 async def test_get_delete_and_cancel(connect: Any) -> None:
     _, _, client = await connect()
     mine, other = client("a"), client("b")
