@@ -195,6 +195,22 @@ async def test_get_delete_and_cancel(connect: Any) -> None:
         await mine.responses.retrieve(made.id)
 
 
+async def test_input_items_are_those_of_the_whole_conversation(connect: Any) -> None:
+    _, _, client = await connect()
+    first = await client().responses.create(model="m", input="hi")
+    second = await client().responses.create(model="m", input="So?", previous_response_id=first.id)
+    listed = client().responses.input_items.list
+    items = [each async for each in await listed(second.id, order="asc", limit=2)]
+    texts = [each.content[0].text for each in items]
+    assert texts == ["hi", "Hello", "So?"]  # over two pages
+    assert [each.role for each in items] == ["user", "assistant", "user"]
+    assert [each async for each in await listed(second.id)] == items[::-1]
+    with pytest.raises(openai.BadRequestError, match="limit must be 1 to 100"):
+        await listed(second.id, limit=0)
+    with pytest.raises(openai.NotFoundError):
+        await client("b").responses.input_items.list(second.id)
+
+
 async def test_of_another_key_nothing_is_told(connect: Any) -> None:
     _, replica, client = await connect()
     made = await client("a").responses.create(model="m", input="hi")
@@ -289,7 +305,8 @@ async def test_without_a_store(one: Any, client: Any) -> None:
     [
         ("POST", "/resp_1", 405),
         ("GET", "/resp_1/cancel", 405),
-        ("GET", "/resp_1/input_items", 405),
+        ("DELETE", "/resp_1/input_items", 405),
+        ("GET", "/resp_1/others", 404),
         ("DELETE", "", 405),
     ],
 )
@@ -301,7 +318,8 @@ async def test_other_methods(
         method, f"{router.url}{PATH}{path}", headers={"Authorization": "Bearer kv-a"}
     )
     assert answer.status_code == status
-    assert answer.json()["error"]["code"] == "method_not_allowed"
+    code = {404: "not_found", 405: "method_not_allowed"}[status]
+    assert answer.json()["error"]["code"] == code
     unauthorised = await client.request(method, f"{router.url}{PATH}{path}")
     assert unauthorised.status_code in (401, 405)
 
