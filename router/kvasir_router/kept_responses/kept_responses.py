@@ -26,6 +26,8 @@ _log = structlog.get_logger("kvasir_router.responses")
 _KEEP_SECONDS = 10.0
 """Seconds that the end of an answer waits to be kept; then the client gets it all the same."""
 _MAX_ID = 256
+_MARK = "kept_by_router"
+"""Member of a body by which the router tells an engine that it keeps the response."""
 
 
 class KeptResponses:
@@ -84,7 +86,7 @@ class KeptResponses:
     def mark(self, query: Query, owner: str) -> None:
         """Tell the engine that earlier items are in the input, and that the response is kept if the
         client has not asked for the opposite."""
-        add_member(query.request, "kept_by_router", b"true")
+        add_member(query.request, _MARK, b"true")
         if query.envelope.store is not False:
             query.keeper = Keeper(self, self._tasks, owner, query.request.body)
 
@@ -125,6 +127,12 @@ class Keeper:
     async def _keep(self, answer: Callable[[], bytes], then: Callable[[], None]) -> None:
         await self._kept.keep(self._owner, self._body, answer)
         then()
+
+
+def withdraw_mark(request: Request) -> None:
+    """Let no client say in the router's name that its response is kept, where none is."""
+    if _MARK.encode() in request.body:
+        add_member(request, _MARK, b"false")
 
 
 def previous_response(request: Request, envelope: Envelope) -> str | None:

@@ -17,7 +17,11 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import Target
 from kvasir_router.fleet_secrets import FleetSecrets
-from kvasir_router.kept_responses.kept_responses import KeptResponses, previous_response
+from kvasir_router.kept_responses.kept_responses import (
+    KeptResponses,
+    previous_response,
+    withdraw_mark,
+)
 from kvasir_router.kept_responses.open_store import make_store
 from kvasir_router.kept_responses.response_routes import answer_for_one, is_for_one
 from kvasir_router.options.router_settings import RouterSettings
@@ -263,6 +267,8 @@ class Gateway:
         query = Query(request, envelope, lora=target.adapter, media=media)
         if responses_kept is not None:
             responses_kept.mark(query, self._owner(holder))
+        elif request.endpoint.events == "response":
+            withdraw_mark(request)
         model = target.model
         metrics = self.metrics.model(model.name)
         if self.tracer is not None:

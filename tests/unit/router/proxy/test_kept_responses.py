@@ -298,6 +298,8 @@ async def test_without_a_store(one: Any, client: Any) -> None:
     body = {"model": "m", "input": "hi", "previous_response_id": "resp_1"}
     await client.post(router.url + PATH, json=body)
     assert asked(replica) == body
+    await client.post(router.url + PATH, json={**body, "kept_by_router": True})
+    assert asked(replica)["kept_by_router"] is False
 
 
 @pytest.mark.parametrize(
