@@ -9,6 +9,7 @@ from kvasir.cli.flags import settings_from, takes_flags_of
 from kvasir_router.options.option_values import check_discovery, fleet_secret
 from kvasir_router.options.router_panels import PANELS, ROUTING
 from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.options.store_url import is_file
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -79,6 +80,11 @@ def _check(settings: RouterSettings, discovery: str) -> None:
             "a certificate and its key go together: give both or neither",
             param_hint="--tls-cert / --tls-key",
         )
+    if settings.routers > 1 and settings.responses.url and is_file(settings.responses.url):
+        raise typer.BadParameter(
+            f"{settings.routers} routers (--routers) cannot share a file; use redis://",
+            param_hint="--response-store",
+        )
     if settings.port == settings.admin_port != 0:
         raise typer.BadParameter(
             f"{settings.port} is the API's port (--port) too; give one of them another",
@@ -93,6 +99,7 @@ def _run(settings: RouterSettings) -> None:
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.specs import DiscoveryError
+    from kvasir_router.kept_responses.response_store import StoreError
     from kvasir_router.process.client_port import ListenError
     from kvasir_router.process.single_process import serve
     from kvasir_router.yaml_file import YamlFileError
@@ -108,7 +115,7 @@ def _run(settings: RouterSettings) -> None:
     except ListenError as error:
         typer.echo(f"kvasir router: {error.strerror}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
-    except (DiscoveryError, YamlFileError, LogSettingError, TlsError) as error:
+    except (DiscoveryError, YamlFileError, LogSettingError, TlsError, StoreError) as error:
         typer.echo(f"kvasir router: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     except OSError as error:

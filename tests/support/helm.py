@@ -83,6 +83,7 @@ SETS: dict[str, Object] = {
             "tolerations": [{"key": "spot", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
             "accessLog": False,
+            "responses": {"urlSecret": "redis", "days": 7},
         },
         "externalMetrics": {"enabled": True},
         "monitoring": {
@@ -100,7 +101,11 @@ SETS: dict[str, Object] = {
         "rbac": {"create": False},
         "networkPolicy": {"enabled": False},
         "crds": {"enabled": False},
-        "router": {"pdb": {"enabled": False}, "replicas": 1},
+        "router": {
+            "pdb": {"enabled": False},
+            "replicas": 1,
+            "responses": {"volumeClaim": "responses"},
+        },
     },
 }
 

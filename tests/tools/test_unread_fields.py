@@ -17,6 +17,7 @@ from kvasir_engine import outputs, request, sampling_params, settings, step_plan
 from kvasir_engine.server import server_settings
 from kvasir_engine.server.anthropic import messages_body
 from kvasir_engine.server.openai import schema
+from kvasir_engine.server.openai_responses import responses_body
 from kvasir_engine.server.process import api_config
 
 ENGINE = Path(settings.__file__).parent
@@ -26,6 +27,7 @@ READ = (
     *(schema.StreamOptions, schema.ResumeBody, schema.CompletionBody, schema.ChatBody),
     *(schema.TokenizeBody, schema.DetokenizeBody),
     *(messages_body.MessagesBody, messages_body.CountTokensBody),
+    *(responses_body.ResponsesBody, responses_body.ResponsesChatBody),
     *(sampling_params.SamplingParams, sampling_params.BeamSearchParams, step_plan.RowSampling),
     *(request.EngineRequest, request.Resume, request.LogprobEntry, request.SampleDelta),
 )
@@ -36,6 +38,7 @@ FILLED = (
 COPIED = {
     schema.CompletionBody: sampling_params.SamplingParams,
     schema.ChatBody: sampling_params.SamplingParams,
+    responses_body.ResponsesChatBody: sampling_params.SamplingParams,
     sampling_params.SamplingParams: step_plan.RowSampling,
 }
 """What copies the fields of the same names, as a loop over them does."""

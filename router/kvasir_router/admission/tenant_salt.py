@@ -11,10 +11,10 @@ import msgspec
 
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
-from kvasir_router.wire.long_bodies.body_edit import append_member
+from kvasir_router.wire.long_bodies.body_edit import add_member
 from kvasir_router.wire.long_bodies.body_scan import BodyError
 
-_SALTED = ("messages", "prompt", "system")
+_SALTED = ("messages", "prompt", "system", "items")
 """Prompts of endpoints that take a `cache_salt`."""
 _MAX_GIVEN = 1024
 _MAX_WRITTEN = 12 * _MAX_GIVEN + len('""')
@@ -37,12 +37,8 @@ class TenantSalt:
         salt = self._salt(tenant, given)
         value = msgspec.json.encode(salt)
         envelope.cache_salt = salt
-        if request.outline is not None:
-            append_member(request, request.outline, "cache_salt", value)
-            return
-        body = request.body.rstrip(b" \t\r\n")
         # Behind all others: of several members of a name the last one counts.
-        request.body = b'%b,"cache_salt":%b}' % (body[:-1], value)
+        add_member(request, "cache_salt", value)
 
     def _salt(self, tenant: str, given: str) -> str:
         made = blake2b(tenant.encode() + b"\0", digest_size=16, key=self._key)

@@ -97,11 +97,15 @@ def prompt_estimate(body_bytes: int, media: Media = NONE) -> int:
 def output_estimate(envelope: Envelope) -> int:
     """Tokens to set aside for the answers: what the request allows, bounded, for each of `n`.
     Whatever else a client may have sent counts as nothing."""
-    allowed = envelope.max_completion_tokens
-    if type(allowed) is not int or allowed <= 0:
-        allowed = envelope.max_tokens
-        if type(allowed) is not int or allowed <= 0:
-            allowed = OUTPUT_RESERVED
+    allowed = OUTPUT_RESERVED
+    for given in (
+        envelope.max_completion_tokens,
+        envelope.max_tokens,
+        envelope.max_output_tokens,
+    ):
+        if type(given) is int and given > 0:
+            allowed = given
+            break
     choices = envelope.n
     if type(choices) is int and choices > 1:
         allowed *= choices

@@ -12,6 +12,7 @@ from kvasir.secret_file import SecretError
 from kvasir.wire.fleet_secret import parse_fleet_secret
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_router.options.slo import Slo
+from kvasir_router.options.store_url import check_url
 
 SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
 
@@ -93,6 +94,14 @@ def origins(names: Iterable[str] | None) -> tuple[str, ...]:
                 param_hint="--cors-origin",
             )
     return result
+
+
+def response_store(url: str | None) -> str | None:
+    """Return the URL as it is; empty counts as none."""
+    try:
+        return check_url(url) if url else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--response-store") from None
 
 
 def policy_options(settings: Iterable[str] | None) -> dict[str, dict[str, str]]:

@@ -9,6 +9,7 @@ from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.response_settings import ResponseSettings
 from kvasir_router.options.router_panels import (
     CLIENTS,
     ENGINES,
@@ -265,6 +266,7 @@ class RouterSettings:
         "themselves by it, from --routers on.",
         KEYS,
     )
+    responses: ResponseSettings = group(ResponseSettings)
     waiting: QueueLimits = group(QueueLimits)
     limits: Limits = group(
         Limits,

@@ -55,6 +55,8 @@ class ClientPort:
     async def open(self, sock: socket.socket) -> str:
         """Accept connections on a bound socket, which is closed by `close`. Returns its URL."""
         self._sock = sock
+        if self._gateway.responses is not None:
+            await self._gateway.responses.store.open()
         if self._tls is None:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(self._gateway), sock=sock, backlog=_BACKLOG

@@ -15,6 +15,7 @@ from kvasir_router.fleet.fleet_metrics import fleet_families
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.index.index_metrics import index_families
 from kvasir_router.index.model_index import ModelIndex
+from kvasir_router.kept_responses.response_metrics import response_families
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
@@ -74,6 +75,8 @@ class RouterComponents:
         if self._access_log is not None:
             self._access_log.close()
         await self.gateway.tokenizing.stop()
+        if self.gateway.responses is not None:
+            await self.gateway.responses.store.close()
         if self.gateway.tracer is not None:
             await asyncio.to_thread(self.gateway.tracer.close)
 
@@ -83,6 +86,8 @@ class RouterComponents:
         metrics.register(partial(tokenizing_families, gateway.tokenizing))
         metrics.register(partial(queue_families, self.fleet, metrics, gateway.queue))
         metrics.register(partial(key_families, gateway.admission, gateway.tenants))
+        if gateway.responses is not None:
+            metrics.register(partial(response_families, gateway.responses))
         metrics.register(lambda: index_families(self._indexes()))
 
     def _indexes(self) -> Iterator[tuple[str, ModelIndex]]:

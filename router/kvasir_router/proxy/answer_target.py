@@ -5,7 +5,7 @@ from abc import abstractmethod
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.client_response import AnswerObserver
-from kvasir_router.proxy.migration import Obstacle
+from kvasir_router.proxy.resuming.obstacle import Obstacle
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead

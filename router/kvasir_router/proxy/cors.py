@@ -43,7 +43,8 @@ class Cors:
         if request.method != b"OPTIONS" or asked is None:
             return None
         names = _take(request, b"access-control-request-headers") or b""
-        lines = b"Access-Control-Allow-Methods: GET, HEAD, POST\r\nAccess-Control-Max-Age: %d\r\n"
+        lines = b"Access-Control-Allow-Methods: GET, HEAD, POST, DELETE\r\n"
+        lines += b"Access-Control-Max-Age: %d\r\n"
         lines %= _MAX_AGE_SECONDS
         if _HEADER_NAMES.fullmatch(names):
             # Named, because `*` does not stand for Authorization.

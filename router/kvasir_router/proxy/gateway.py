@@ -1,20 +1,32 @@
 """Routing of each request of a process, and all that it needs for that."""
 
 import time
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
+from kvasir_router.admission.keyring import Holder
 from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.tenant_salt import TenantSalt
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
+from kvasir_router.fleet.target import Target
 from kvasir_router.fleet_secrets import FleetSecrets
+from kvasir_router.kept_responses.kept_responses import (
+    KeptResponses,
+    previous_response,
+    withdraw_mark,
+)
+from kvasir_router.kept_responses.open_store import make_store
+from kvasir_router.kept_responses.response_routes import answer_for_one, is_for_one
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
+from kvasir_router.proxy.attempts.attempt import OWN_ENGINES
 from kvasir_router.proxy.client.client_registry import ClientRegistry, RegisteredClient
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.failures import failure_responses
@@ -42,6 +54,15 @@ class GatewayClient(RegisteredClient):
 
     def defect(self, request: Request) -> None:
         """End the request in progress: the router's own code raised for it."""
+
+    def grown(self, size: int) -> None:
+        """The body of the request in progress has become longer by so many bytes. Raises
+        RequestError where there is no room for them."""
+
+    @property
+    @abstractmethod
+    def gone(self) -> bool:
+        """True when nobody is left to answer."""
 
     def relay(self, relay: Relay) -> None:
         """Let `relay` answer the request in progress."""
@@ -117,6 +138,10 @@ class Gateway:
             ),
             self.fleet_secrets,
         )
+        store = make_store(settings.responses)
+        self.responses: KeptResponses | None = None
+        if store is not None:
+            self.responses = KeptResponses(store, self.tasks, settings.limits.body_bytes)
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
         self.clients = ClientRegistry(
             settings.max_connections, settings.drain_idle, metrics, self.tasks
@@ -189,6 +214,11 @@ class Gateway:
         preflight = self._cors.see(request) if self._cors is not None else None
         if preflight is not None:
             self.answer(client, request, preflight)
+        elif is_for_one(request) and request.method != b"OPTIONS":
+            owner = self._owner(self.admission.holder(request.credentials))
+            self._answer_later(
+                client, request, self._answer_for_one(client, request, owner), "kept response"
+            )
         elif request.method == b"POST" and "POST" in request.endpoint.methods:
             self._route(client, request)
         elif self.ask_metrics is not None and self._local.is_metrics(request):
@@ -205,11 +235,10 @@ class Gateway:
         if self.access_log is not None:
             self.access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
 
-    def _route(self, client: GatewayClient, request: Request) -> None:
-        """Relay the request to its model. Raises RefusalError."""
+    def _route(self, client: GatewayClient, request: Request, *, continued: bool = False) -> None:
+        """Relay the request to its model; `continued`: what its conversation was before is in its
+        body. Raises RefusalError."""
         holder = self.admission.holder(request.credentials)
-        if holder is None:
-            request.send_credentials()
         envelope, form = read_request(request)
         name = envelope.model
         if not name:
@@ -218,6 +247,15 @@ class Gateway:
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
             raise self._local.unknown_model(name, holder)
+        responses_kept = self._responses_for(request, target)
+        if responses_kept is not None and not continued:
+            previous = previous_response(request, envelope)
+            if previous is not None:
+                going = self._continue(responses_kept, client, request, holder, previous)
+                self._answer_later(client, request, going, "conversation")
+                return
+        if holder is None:
+            request.send_credentials()
         is_form = form is not None
         media = media_in(request.body, request.endpoint, request.outline, form=is_form)
         if target.renamed:
@@ -227,11 +265,74 @@ class Gateway:
             self._add_salt(self._salt, request, envelope, ticket)
         request.buffer = None
         query = Query(request, envelope, lora=target.adapter, media=media)
+        if responses_kept is not None:
+            responses_kept.mark(query, self._owner(holder))
+        elif request.endpoint.events == "response":
+            withdraw_mark(request)
         model = target.model
         metrics = self.metrics.model(model.name)
         if self.tracer is not None:
             self.tracer.began(request)
         client.relay(Relay(self._relay_services, client, query, model, metrics, ticket))
+
+    def _responses_for(self, request: Request, target: Target) -> KeptResponses | None:
+        """Return where an answer is kept, if it is a response, and of engines that keep none."""
+        if request.endpoint.events != "response" or self.responses is None:
+            return None
+        own = all(each.engine in OWN_ENGINES for each in target.model.spec.replicas)
+        return self.responses if own else None
+
+    def _owner(self, holder: Holder | None) -> str:
+        return "" if holder is None else holder.key.id
+
+    async def _continue(
+        self,
+        kept: KeptResponses,
+        client: GatewayClient,
+        request: Request,
+        holder: Holder | None,
+        previous: str,
+    ) -> None:
+        """Relay a request that goes on with a kept response."""
+        body = await kept.continued(self._owner(holder), previous, request.body)
+        if client.gone:
+            return
+        try:
+            client.grown(max(len(body) - len(request.body), 0))
+        except RequestError as error:
+            raise responses.RefusalError(
+                responses.error(error.status, error.message, error.code, None, error.retry_after)
+            ) from None
+        request.body = body
+        request.buffer = request.scan = request.outline = None
+        self._route(client, request, continued=True)
+
+    async def _answer_for_one(self, client: GatewayClient, request: Request, owner: str) -> None:
+        answer = await answer_for_one(self.responses, owner, request)
+        if not client.gone:
+            self.answer(client, request, answer)
+
+    def _answer_later(
+        self,
+        client: GatewayClient,
+        request: Request,
+        work: Coroutine[Any, Any, None],
+        name: str,
+    ) -> None:
+        """Do `work` for a request beside all others."""
+        self.tasks.run(name, self._refusing(client, request, work))
+
+    async def _refusing(
+        self, client: GatewayClient, request: Request, work: Coroutine[Any, Any, None]
+    ) -> None:
+        try:
+            await work
+        except responses.RefusalError as refusal:
+            if not client.gone:
+                self.answer(client, request, refusal.answer)
+        except Exception as error:
+            self.tasks.defect("request", error, request_id=request.request_id.decode())
+            client.defect(request)
 
     def _add_salt(
         self, salt: TenantSalt, request: Request, envelope: Envelope, ticket: Ticket

@@ -57,7 +57,7 @@ class LocalRoutes:
     def answer(self, request: Request) -> Answer:
         """Answer what no replica is asked for. Raises RefusalError."""
         if request.method == b"OPTIONS":
-            return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, OPTIONS\r\n")
+            return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n")
         endpoint = request.endpoint
         if request.method.decode() not in endpoint.methods:
             raise RefusalError(_no_route(request))

@@ -1,6 +1,7 @@
 """One request from a client: its answer, passed on from wherever it comes, and every end."""
 
 import asyncio
+from functools import partial
 
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
@@ -13,9 +14,10 @@ from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, a
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, Failure
-from kvasir_router.proxy.migration import Obstacle
+from kvasir_router.proxy.kept_answer import KeptAnswer
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_record import RequestRecord
+from kvasir_router.proxy.resuming.obstacle import Obstacle
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.engine_json import tells_of_error
@@ -50,6 +52,8 @@ class Relay(AnswerTarget):
         self._answer: ClientAnswer | None = None
         """Answer on its way to the client."""
         self._attempts = Attempts(self, services, query, model, metrics, ticket)
+        self._keeps = False
+        """True while a whole answer waits to be kept."""
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self._hedges = False
@@ -64,7 +68,7 @@ class Relay(AnswerTarget):
     @property
     def is_blank(self) -> bool:
         """AnswerTarget.is_blank."""
-        return self._answer is None or self._answer.blank
+        return not self._keeps and (self._answer is None or self._answer.blank)
 
     @property
     def transcript(self) -> Transcript | None:
@@ -189,6 +193,20 @@ class Relay(AnswerTarget):
 
     def pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """AnswerTarget.pass_whole."""
+        keeper = self.query.keeper
+        if self._answer is None and keeper is not None and head.status == 200:
+            self._keeps = True
+            keeper.keep_body(body, partial(self._pass_kept, attempt, head, body))
+        else:
+            self._pass_whole(attempt, head, body)
+
+    def _pass_kept(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
+        """Pass on an answer that was kept, if somebody still waits for it."""
+        self._keeps = False
+        if not self._record.ended_at:
+            self._pass_whole(attempt, head, body)
+
+    def _pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         if self._answer is None:
             self._record.status = head.status
             self._record.answered_by(attempt.choice)
@@ -275,8 +293,15 @@ class Relay(AnswerTarget):
             self._adopt(attempt, stream)
         else:
             self._record.answered_by(attempt.choice)
-            self._answer = answer = ClientAnswer(self, self._client, self.request, head)
+            self._answer = answer = self._passed(head)
             attempt.pass_to(answer, self._paused)
+
+    def _passed(self, head: ResponseHead) -> ClientAnswer:
+        """Return what passes a long answer on that is no stream."""
+        keeper = self.query.keeper
+        if keeper is not None and head.status == 200:
+            return KeptAnswer(self, self._client, self.request, head, keeper)
+        return ClientAnswer(self, self._client, self.request, head)
 
     def _stream(self, head: ResponseHead) -> EventStream:
         transcripts = self._services.transcripts

@@ -10,29 +10,35 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route. Those with POST go to a replica; the router answers the others."""
+    """One route. Those with POST and a body go to a replica; the router answers the others."""
 
     path: str
     methods: tuple[str, ...] = ("POST",)
     body: Literal["none", "json", "form"] = "json"
     """`form`: a multipart form, or JSON."""
 
-    prompt: Literal["none", "messages", "prompt", "input", "documents", "system"] = "none"
+    prompt: Literal["none", "messages", "prompt", "input", "documents", "system", "items"] = "none"
     """Fields of the body that make the prompt: `documents` stands for a query and documents or two
-    texts, `system` for Anthropic's `system` and `messages`, `none` for no text to be computed."""
+    texts, `system` for Anthropic's `system` and `messages`, `items` for OpenAI's
+    `instructions` and `input` of responses, `none` for no text to be computed."""
 
     usage: Literal["none", "prompt", "completion", "message"] = "none"
     """Names in the answer's `usage`: `prompt_tokens` alone; with `completion_tokens`, for which a
     stream has an event of its own if asked; or `input_tokens` and `output_tokens`."""
 
     retried: bool = True
-    """May be sent to another replica when one may have begun with it."""
+    """May be sent to another replica when one may have begun with it; one that is `resumed`, in any
+    case by an engine of Kvasir's, which keeps nothing."""
 
     resumed: bool = False
     """A broken stream of it may migrate to another replica."""
 
     hedged: bool = True
     """May be computed by two replicas at once."""
+
+    events: Literal["completion", "message", "response"] = "completion"
+    """Protocol of its streams: OpenAI's chunks up to `[DONE]`, Anthropic's events, or OpenAI's
+    numbered events of responses."""
 
     errors: Literal["openai", "anthropic"] = "openai"
     """Form of the router's own errors."""
@@ -46,6 +52,15 @@ HEALTH = _local("/health")
 READY = _local("/ready")
 METRICS = _local("/metrics")
 MODEL_PREFIX = "/v1/models/"
+RESPONSE_PREFIX = "/v1/responses/"
+ONE_RESPONSE = Endpoint(
+    f"{RESPONSE_PREFIX}{{response}}",
+    ("GET", "HEAD", "DELETE", "POST"),
+    "none",
+    retried=False,
+    hedged=False,
+)
+"""A response that the router keeps."""
 ONE_MODEL = _local(f"{MODEL_PREFIX}{{model}}")
 UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
 """Stand for every path that is not in the table."""
@@ -53,9 +68,19 @@ UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", prompt="messages", usage="completion", resumed=True),
     Endpoint("/v1/completions", prompt="prompt", usage="completion", resumed=True),
-    # An engine may store the answer, or compute it after it has told its id.
-    Endpoint("/v1/responses", prompt="input", usage="message", retried=False, hedged=False),
-    Endpoint("/v1/messages", prompt="system", usage="message", errors="anthropic"),
+    # An engine of others may store the answer, or compute it after it has told its id.
+    Endpoint(
+        "/v1/responses",
+        prompt="items",
+        usage="message",
+        retried=False,
+        resumed=True,
+        hedged=False,
+        events="response",
+    ),
+    Endpoint(
+        "/v1/messages", prompt="system", usage="message", events="message", errors="anthropic"
+    ),
     Endpoint("/v1/messages/count_tokens", errors="anthropic"),
     Endpoint("/v1/embeddings", prompt="input", usage="prompt"),
     Endpoint("/v1/classify", prompt="input", usage="prompt"),
@@ -79,6 +104,7 @@ ENDPOINTS = (
     _local("/v1/models"),
     _local("/models"),
     ONE_MODEL,
+    ONE_RESPONSE,
     HEALTH,
     READY,
     METRICS,
@@ -91,5 +117,7 @@ def endpoint_of(path: str) -> Endpoint:
     """Return the path's row of the table, or UNKNOWN."""
     found = _by_path.get(path)
     if found is None:
-        found = ONE_MODEL if path.startswith(MODEL_PREFIX) else UNKNOWN
+        if path.startswith(MODEL_PREFIX):
+            return ONE_MODEL
+        return ONE_RESPONSE if path.startswith(RESPONSE_PREFIX) else UNKNOWN
     return found

@@ -33,6 +33,9 @@ class Envelope(msgspec.Struct):
     n: Any = 1
     max_tokens: Any = None
     max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    store: Any = None
+    previous_response_id: Any = None
     user: Any = None
     priority: Any = None
 
@@ -68,10 +71,11 @@ _decode_outline = msgspec.json.Decoder(_Outline).decode
 
 
 OUTLINED = (
-    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[10:]),
+    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[13:]),
     # What keeps a stream from being resumed.
     *("best_of", "use_beam_search"),
     *("logprobs", "prompt_logprobs", "return_token_ids"),
+    *("include", "top_logprobs"),
 )
 """Members that the outline of a long body tells of."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from kvasir.wire.responses_chat.chat_fields import chat_of_response
+from kvasir.wire.responses_chat.input_error import InputError
 from kvasir.wire.text_chain import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -15,7 +17,7 @@ from kvasir.wire.text_chain import (
     completion_pieces,
     text_hashes,
 )
-from kvasir_router.wire.envelope import NOT_GIVEN, UNREAD, Envelope
+from kvasir_router.wire.envelope import NOT_GIVEN, UNREAD, Envelope, is_dense
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_scan import Outline
 from kvasir_router.wire.long_bodies.long_prompt import read_long_prompt, token_ids_in
@@ -24,6 +26,8 @@ from kvasir_router.wire.long_bodies.media import NONE, Media
 BYTES_PER_TOKEN = 4.0
 """Length of a token in a prompt's text, until a model's answers say better."""
 
+_MAX_ITEMS = 1 << 20
+"""Bytes of a response's body that is decoded for its text; a longer one is not recognised."""
 
 _chat_fields = attrgetter(*CHAT_FIELDS)
 _NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
@@ -49,6 +53,8 @@ class Query:
         """Images and sound in the body."""
         self.kept: Any = None
         """The `fleet.choice.Kept` made while the request waits, for the fleet alone to read."""
+        self.keeper: Any = None
+        """The `kept_responses.Keeper` of its answer, if that is to be kept."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None
@@ -97,6 +103,10 @@ class Query:
     def _read_outline(self, outline: Outline) -> Sequence[int]:
         request = self.request
         source = request.endpoint.prompt
+        if source == "items" and len(request.body) <= _MAX_ITEMS and not is_dense(request.body):
+            text = self._response_text()
+            self._text_bytes = len(text) or len(request.body)
+            return text_hashes(text)
         prompt = read_long_prompt(request.body, outline, source, self.lora)
         ids = token_ids_in(request.body, outline) if source == "prompt" else 0
         self._text_bytes = int(ids * BYTES_PER_TOKEN) or prompt.size
@@ -118,10 +128,20 @@ class Query:
             given = _chat_fields(envelope)
             fields = {} if given == _NO_CHAT_FIELDS else dict(zip(CHAT_FIELDS, given, strict=True))
             return chat_text(fields, envelope.messages, lora=self.lora)
+        if source == "items":
+            return self._response_text()
         if source == "prompt" and isinstance(envelope.prompt, str):
             fields = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""
+
+    def _response_text(self) -> bytes:
+        """The text of the chat that a response's body stands for."""
+        try:
+            fields = chat_of_response(self.body).fields
+        except (InputError, msgspec.DecodeError):
+            return b""
+        return chat_text(fields, fields["messages"], lora=self.lora)
 
     def read_prompt(self) -> None:
         """Read the prompt, if that has not been done, and free what it was decoded to: a request

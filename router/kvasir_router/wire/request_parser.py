@@ -27,7 +27,7 @@ from kvasir_router.wire.http_request import (
 from kvasir_router.wire.known_header import KnownHead
 from kvasir_router.wire.long_bodies.received_body import ReceivedBody
 
-METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
+METHODS = frozenset({b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS"})
 
 # Chunk sizes and extensions may not outweigh the body they carry: bytes allowed beside it.
 _CHUNK_SLACK = 64 * 1024
@@ -89,6 +89,10 @@ class RequestParser:
     def received(self) -> int:
         """Bytes of the body that have come."""
         return self._body.size
+
+    def hold_more(self, size: int) -> None:
+        """A body that was received has grown. Raises RequestError."""
+        self._body.hold_more(size)
 
     def give_back(self, size: int) -> None:
         """A body that was received is held no longer."""
@@ -291,7 +295,7 @@ class RequestParser:
         if method not in METHODS:
             raise RequestError(
                 405,
-                f"Method {method.decode()} is not allowed; use GET, HEAD, POST or OPTIONS.",
+                f"Method {method.decode()} is not allowed; use GET, HEAD, POST, DELETE or OPTIONS.",
                 "method_not_allowed",
             )
         target = request.target

@@ -77,7 +77,7 @@ def error(
     code: str | None = None,
     param: str | None = None,
     retry_after: int | None = None,
-    allow: str = "GET, HEAD, POST, OPTIONS",
+    allow: str = "GET, HEAD, POST, DELETE, OPTIONS",
 ) -> Answer:
     """An error answer; `retry_after` in seconds, `allow` the methods for status 405."""
     lines = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
@@ -95,3 +95,18 @@ def in_form_of(endpoint: Endpoint, answer: Answer) -> Answer:
     message = msgspec.json.decode(answer.body)["error"]["message"]
     body = msgspec.json.encode(anthropic_error(answer.status, message))
     return Answer(answer.status, body, JSON, answer.lines)
+
+
+def error_event(endpoint: Endpoint, answer: Answer, number: int) -> bytes:
+    """The event by which the clients of `endpoint` learn of an error within a stream; `number` is
+    its own, where events have one."""
+    body = in_form_of(endpoint, answer).body
+    if endpoint.events == "completion":
+        return b"data: %b\n\n" % body
+    if endpoint.events == "response":
+        told = msgspec.json.decode(body)["error"]
+        fields = {name: told.get(name) for name in ("code", "message", "param")}
+        body = msgspec.json.encode(
+            {"type": "error", "sequence_number": number, **fields, "error": told}
+        )
+    return b"event: error\ndata: %b\n\n" % body

@@ -13,6 +13,7 @@ import uvloop
 from kvasir.certificates import TlsError
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
 from kvasir_router.discovery.specs import DiscoveryError
+from kvasir_router.kept_responses.response_store import StoreError
 from kvasir_router.workers.control_channel import Control
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.shared_state import Shared
@@ -45,7 +46,7 @@ def become(
             structlog.contextvars.bind_contextvars(process=name)
             uvloop.run(_run(shared, slot, column, Control(control, listener)))
             status = 0
-    except (DiscoveryError, YamlFileError, TlsError) as error:
+    except (DiscoveryError, YamlFileError, TlsError, StoreError) as error:
         _refuse(error)
         status = EXIT_USAGE
     except OSError as error:

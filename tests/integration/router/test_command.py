@@ -180,6 +180,11 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         (["--config", "x", "--port", "70000"], "--port"),
         (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
         (["--config", "x", "--tls-cert", "c"], "give both or neither"),
+        (["--config", "x", "--response-store", "/data/x"], "must be of the form sqlite:///PATH"),
+        (
+            ["--config", "x", "--response-store", "sqlite:///x", "--routers", "2"],
+            "2 routers (--routers) cannot share a file",
+        ),
         (["--config", "x", "--cors-origin", "app.example.com"], "https://app.example.com"),
         (["--config", "x", "--cors-origin", "https://a.example/"], "'https://a.example/' is no or"),
         (["--config", "x", "--policy-option", "session.header=a b"], "header must match pattern"),

@@ -57,6 +57,7 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
         ({"router": {"image": {"tag": "a b"}}}, "/router/image/tag", "does not match"),
         ({"router": {"url": "models.example.com"}}, "/router/url", "does not match"),
         ({"router": {"ingress": {"hosts": ["https://a"]}}}, "/router/ingress/hosts/0", "match"),
+        ({"router": {"responses": {"days": 0}}}, "/router/responses/days", "got 0, want 0"),
         ({"router": {"extraArgs": ["policy"]}}, "/router/extraArgs/0", "does not match"),
         ({"watchNamespaces": "team-a"}, "/watchNamespaces", "got string, want array"),
         ({"watchNamespaces": ["Team_A"]}, "/watchNamespaces/0", "does not match"),
@@ -94,6 +95,14 @@ def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
         ({"router": {"tls": {"enabled": True}}}, "router.tls.secretName is empty: name the Secret"),
         ({"router": {"ingress": {"enabled": True}}}, "router.ingress.hosts is empty: name"),
         ({"router": {"httpRoute": {"enabled": True}}}, "parentRefs is empty: name the Gateway"),
+        (
+            {"router": {"responses": {"volumeClaim": "c"}}},
+            "in a file, which 2 routers cannot share: set router.replicas to 1, or name a Secret",
+        ),
+        (
+            {"router": {"replicas": 1, "responses": {"volumeClaim": "c", "urlSecret": "s"}}},
+            "router.responses.volumeClaim and router.responses.urlSecret exclude each other",
+        ),
         (
             {"watchNamespaces": ["a"], "kserveNamespaces": ["a", "b"]},
             "kserveNamespaces names b, which watchNamespaces lacks: add it there",

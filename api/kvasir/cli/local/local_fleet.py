@@ -22,6 +22,8 @@ PROGRAM = (sys.executable, "-P", "-m", "kvasir")
 STOP_MARGIN = 10.0
 """Seconds that a process gets beyond its drain time before it is killed."""
 _LOOPBACK = "127.0.0.1"
+_RESPONSES = "KVASIR_RESPONSE_STORE"
+"""Variable that says where the router keeps responses: here for as long as it runs."""
 
 
 class EnginePorts(NamedTuple):
@@ -82,7 +84,7 @@ def plan_fleet(
         router=ChildSpec(
             name="router",
             command=tuple(command),
-            env=common,
+            env={_RESPONSES: f"sqlite:///{runtime_dir / 'responses.db'}", **common},
             ready_url=f"http://{reachable}:{port}/ready",
             grace=drain + STOP_MARGIN,
         ),

@@ -37,6 +37,7 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
+from kvasir_engine.server.openai_responses.responses_body import ResponsesBody
 from kvasir_engine.server.served_model import ServedModel
 from kvasir_engine.server.server_settings import ServerSettings
 from kvasir_engine.server.server_state import ServerState
@@ -117,6 +118,7 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
     openai = [
         Endpoint("/v1/completions", api.completions, ("POST",), CompletionBody),
         Endpoint("/v1/chat/completions", api.chat_completions, ("POST",), ChatBody),
+        Endpoint("/v1/responses", api.responses, ("POST",), ResponsesBody),
         Endpoint("/v1/models", api.models),
         Endpoint("/v1/models/{name:path}", api.model),
     ]

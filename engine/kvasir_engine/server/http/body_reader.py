@@ -23,10 +23,18 @@ from kvasir_engine.server.openai.prepared_wire import decode_prepared
 from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.openai.reporting import report_runs
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody
+from kvasir_engine.server.openai_responses.responses_body import ResponsesChatBody
+from kvasir_engine.server.openai_responses.responses_request import prepare_response
 from kvasir_engine.server.server_state import ServerState
 
 CLIENT_CLOSED = 499
 """nginx's status for a client that left before its answer: nobody reads it but the metrics."""
+_KINDS: dict[str, type[ChatBody]] = {
+    "chat": ChatBody,
+    "messages": ChatBody,
+    "responses": ResponsesChatBody,
+}
+"""Bodies that routes answer by, where they are no completions."""
 _T = TypeVar("_T")
 
 
@@ -46,7 +54,7 @@ class BodyReader:
             result = await self._by_worker(request, body, Job(route, request_id, model))
             if not isinstance(result, Prepared):
                 raise refused(result)
-            kind = ChatBody if route in ("chat", "messages") else CompletionBody
+            kind = _KINDS.get(route, CompletionBody)
             return await decode_prepared(result.content, kind, self._state.model.tokenizer)
         async with self._state.turns.body():
             prepared = await self._prepare(body, route, request_id, model)
@@ -65,6 +73,8 @@ class BodyReader:
             return await preparer.chat(raw, request_id)
         if route == "messages":
             return await prepare_messages(preparer, raw, request_id)
+        if route == "responses":
+            return await prepare_response(preparer, raw, request_id)
         if route == "infer":
             return await prepare_infer(preparer, raw, model or self._state.model.name, request_id)
         return await preparer.completion(raw, request_id)

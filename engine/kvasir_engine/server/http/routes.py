@@ -22,12 +22,15 @@ from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.openai.sse import EventWriter, StreamWriter
 from kvasir_engine.server.openai.wide_sse import WideEventWriter
+from kvasir_engine.server.openai_responses.responses_answer import ResponsesAnswer
+from kvasir_engine.server.openai_responses.responses_events import ResponsesEventWriter
 from kvasir_engine.server.server_state import ServerState
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {
     "completions": CompletionAnswer,
     "chat": ChatAnswer,
     "messages": MessagesAnswer,
+    "responses": ResponsesAnswer,
     "infer": InferAnswer,
 }
 
@@ -69,6 +72,14 @@ class ApiRoutes:
         """
         return await self.generate(request, "messages")
 
+    async def responses(self, request: Request) -> Response:
+        """Answer by OpenAI's Responses API, as a chat is answered.
+
+        Responses are kept by a router, not here. With `stream` the events are OpenAI's, from
+        response.created to response.completed.
+        """
+        return await self.generate(request, "responses")
+
     async def count_tokens(self, request: Request) -> Response:
         """Return how many tokens the prompt of a request to /v1/messages has."""
         content = await self._bodies.document(request, "count_tokens")
@@ -97,6 +108,8 @@ class ApiRoutes:
         writer: StreamWriter
         if isinstance(answer, MessagesAnswer):
             writer = MessagesEventWriter(answer)
+        elif isinstance(answer, ResponsesAnswer):
+            writer = ResponsesEventWriter(answer, prepared.body.resume)
         else:
             writer = WideEventWriter(answer) if answer.is_wide else EventWriter(answer)
         return GenerationResponse(answer, state.lifecycle, writer, state.turns)
@@ -105,7 +118,7 @@ class ApiRoutes:
         """Return the arguments that only one route's answer takes."""
         if route == "infer":
             return {"infer_id": prepared.answer_id}
-        if route in ("chat", "messages"):
+        if route in ("chat", "messages", "responses"):
             return {"parsing": self._state.model.parsing, "prompt_end": prepared.prompt_end}
         return {}
 

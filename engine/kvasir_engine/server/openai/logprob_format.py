@@ -24,20 +24,20 @@ class LogprobFormat:
     def __init__(
         self, tokenizer: Tokenizer, *, as_ids: bool = False, in_turns: bool = False
     ) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._as_ids = as_ids
         self._list: Callable[[Iterable[Any]], Any] = LongList if in_turns else list
 
     def in_turns(self) -> LogprobFormat:
         """The same format with LongLists."""
-        return LogprobFormat(self._tokenizer, as_ids=self._as_ids, in_turns=True)
+        return LogprobFormat(self.tokenizer, as_ids=self._as_ids, in_turns=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a prompt that was given as ids."""
-        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def _text(self, token_id: int) -> str:
-        return f"token_id:{token_id}" if self._as_ids else self._tokenizer.token_text(token_id)
+        return f"token_id:{token_id}" if self._as_ids else self.tokenizer.token_text(token_id)
 
     def chat(self, entries: Iterable[LogprobEntry]) -> dict[str, Any]:
         """A chat choice's `logprobs`."""
@@ -54,7 +54,7 @@ class LogprobFormat:
         return {
             "token": self._text(token_id),
             "logprob": max(logprob, _MIN_LOGPROB),
-            "bytes": list(self._tokenizer.token_bytes(token_id)),
+            "bytes": list(self.tokenizer.token_bytes(token_id)),
         }
 
     def legacy(self, entries: Sequence[LogprobEntry], offsets: Sequence[int]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class LogprobFormat:
         at = 0
         for token_id in token_ids:
             yield at
-            at += len(self._tokenizer.token_text(token_id))
+            at += len(self.tokenizer.token_text(token_id))
 
     def _top(self, entry: LogprobEntry) -> Any:
         """The k best and the token itself; of tokens with the same text the likeliest."""
@@ -109,7 +109,7 @@ class LogprobFormat:
         return _object(entry, ((str(each[0]), self._ranked(*each)) for each in ranked))
 
     def _ranked(self, token_id: int, logprob: float, rank: int) -> dict[str, Any]:
-        text = self._tokenizer.token_text(token_id)
+        text = self.tokenizer.token_text(token_id)
         return {"logprob": max(logprob, _MIN_LOGPROB), "rank": rank, "decoded_token": text}
 
 

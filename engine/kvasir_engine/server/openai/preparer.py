@@ -100,6 +100,11 @@ class Preparer:
         check_tools(body, intake.maker.chat_template, self._parsing)
         return await _chat_prompt(intake, body)
 
+    def leaves_room(self, model: str | None, prompt_tokens: int, max_tokens: int | None) -> bool:
+        """Return whether the context has room for an answer to such a prompt, of `max_tokens` if
+        they are given. Raises ApiError."""
+        return prompt_tokens + (max_tokens or 1) <= self._intake(model).max_model_len
+
     async def tokenize(self, raw: bytes) -> bytes:
         """Return the answer to POST /tokenize. Raises ApiError."""
         body = parse_body(raw, TokenizeBody)

@@ -38,6 +38,11 @@ The answer has that id and creation time, no second role (unless `opened` is fal
 no event of the choice yet), and the one choice `sample_index` (a body with several choices is
 resumed one request a choice); usage counts the whole sample, `cached_tokens` as given.
 
+A response (/v1/responses) repeats its text at its end, so all of it is made again. Its events that
+add no text come in one order, too; the caller says how many of these the client has (`sent_steps`),
+and how many events in all (`sent_events`), from which the numbers go on. Its last event says how it
+ended, so it is never `finished` before. Several of its events may follow one comment.
+
 Unary answers carry `x-kvasir-usage` and `x-kvasir-seed` headers.
 
 Handover. At the drain deadline a stream ends with

@@ -21,7 +21,8 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     `sent_chars` counts Unicode code points of its text that the client has: of content, reasoning
     and the arguments of tool calls, and one for each call; `opened` says that it has the choice's
     first event (the role, an echoed prompt), `finished` that it has the one with the finish reason.
-    router_contract.py explains the rest.
+    Of a response, `sent_events` counts the events that the client has, and `sent_steps` those of
+    them that add no text. router_contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []
@@ -30,6 +31,8 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     sent_chars: int = 0
     opened: bool = True
     finished: bool = False
+    sent_events: int = 0
+    sent_steps: int = 0
     cached_tokens: int | None = None
     id: str | None = None
     created: int | None = None
@@ -150,6 +153,7 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "container": (),
     "context_management": (),
+    "conversation": (),
     "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
@@ -161,6 +165,7 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "media_io_kwargs": (),
     "mm_processor_kwargs": (),
     "modalities": (["text"],),
+    "moderation": (),
     "output_config": (),
     "output_format": (),
     "prediction": (),

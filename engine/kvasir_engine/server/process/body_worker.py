@@ -43,6 +43,7 @@ from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.openai.prepared_wire import encode_prepared
 from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
 from kvasir_engine.server.openai.reporting import report_runs
+from kvasir_engine.server.openai_responses.responses_request import prepare_response
 from kvasir_engine.server.reports.collected_reports import CollectedReports
 from kvasir_engine.server.served_model import load_served_model
 from kvasir_engine.server.server_state import check_model
@@ -69,6 +70,7 @@ class BodyWorker:
             "completions": self._completion,
             "chat": self._chat,
             "messages": self._messages,
+            "responses": self._response,
             "count_tokens": self._count_tokens,
             "infer": self._infer,
             "tokenize": self._tokenize,
@@ -123,6 +125,9 @@ class BodyWorker:
 
     async def _messages(self, raw: bytes, job: Job) -> Result:
         return self._prepared(await prepare_messages(self._preparer, raw, job.request_id))
+
+    async def _response(self, raw: bytes, job: Job) -> Result:
+        return self._prepared(await prepare_response(self._preparer, raw, job.request_id))
 
     async def _count_tokens(self, raw: bytes, _job: Job) -> Result:
         return Document(await count_tokens(self._preparer, raw))

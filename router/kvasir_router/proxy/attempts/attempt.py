@@ -24,7 +24,7 @@ STALLED_SECONDS = 10.0
 taken to be stuck when a client gives up: its /health may answer all the same."""
 
 
-_OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
+OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
 """Engines that send a head when they have accepted a request, and whose probes tell when they
 hang."""
 
@@ -86,7 +86,7 @@ class UpstreamRequest:
         self.asks_for_usage = False
         """True if the router asked for usage that the client did not ask for."""
         self._silence: StreamSilence | None = None
-        if limits is not None and replica.spec.engine not in _OWN_ENGINES:
+        if limits is not None and replica.spec.engine not in OWN_ENGINES:
             self._silence = StreamSilence(replica, limits)
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None

@@ -8,15 +8,16 @@ from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempts.attempt import AttemptObserver, UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import OWN_ENGINES, AttemptObserver, UpstreamRequest
 from kvasir_router.proxy.attempts.candidates import Candidates
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
 from kvasir_router.proxy.attempts.running_attempts import RunningAttempts
 from kvasir_router.proxy.attempts.stream_silence import StreamLimits
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import Failure, Kind, Moves, of_answer
-from kvasir_router.proxy.migration import Obstacle, ObstacleError, can_wait
+from kvasir_router.proxy.migration import can_wait
 from kvasir_router.proxy.relay_services import RelayServices
+from kvasir_router.proxy.resuming.obstacle import Obstacle, ObstacleError
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.responses import Answer
@@ -59,11 +60,14 @@ class Attempts(AttemptObserver):
             failover = services.failover
             self._limits = StreamLimits(failover.first_byte_timeout, failover.stream_idle_timeout)
         self._running = RunningAttempts()
+        self._keeps_nothing = False
+        """True if the replica asked last is an engine that keeps no responses."""
 
     @property
     def _retried(self) -> bool:
         """Return whether another replica may get what one may have begun with."""
-        return self._query.request.endpoint.retried
+        endpoint = self._query.request.endpoint
+        return endpoint.retried or (endpoint.resumed and self._keeps_nothing)
 
     def start(self) -> bool:
         """Look for a replica; False when none may take the request. After a wait, those that were
@@ -185,6 +189,7 @@ class Attempts(AttemptObserver):
     def _make(self, choice: Choice) -> UpstreamRequest:
         self.candidates.asked(choice.replica)
         self._target.asked(choice.replica)
+        self._keeps_nothing = choice.replica.spec.engine in OWN_ENGINES
         self._model.sent(self._query, choice)
         services = self._services
         contract = bool(services.fleet_secrets.lines)

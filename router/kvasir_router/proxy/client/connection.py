@@ -66,6 +66,11 @@ class ClientConnection(GatewayClient):
         return not (self._busy or arrival.receiving or self._closing or arrival.waits)
 
     @property
+    def gone(self) -> bool:
+        """GatewayClient.gone."""
+        return self._closing
+
+    @property
     def stopping(self) -> bool:
         """Client.stopping."""
         return self._gateway.stopping
@@ -178,6 +183,11 @@ class ClientConnection(GatewayClient):
             self._relay.fail(failure_responses.defect())
         elif self._busy and not self._closing:
             self._gateway.answer(self, request, failure_responses.defect())
+
+    def grown(self, size: int) -> None:
+        """GatewayClient.grown."""
+        self._parser.hold_more(size)
+        self._answering += size
 
     def expire(self) -> None:
         """End what has passed its deadline: nothing came, or nothing was read, for too long."""

@@ -53,6 +53,16 @@ def append_member(request: Request, outline: Outline, name: str, value: bytes) -
     outline.size = len(request.body)
 
 
+def add_member(request: Request, name: str, value: bytes) -> None:
+    """Put a member behind all others of the request's body, long or short, which is an object with
+    one at least."""
+    if request.outline is not None:
+        append_member(request, request.outline, name, value)
+        return
+    body = request.body.rstrip(b" \t\r\n")
+    request.body = b'%b,"%b":%b}' % (body[:-1], name.encode(), value)
+
+
 def _put(held: BytesIO, at: int, data: bytes) -> None:
     held.seek(at)
     held.write(data)

@@ -48,7 +48,7 @@ def media_in(
         is_image = "/images/" in endpoint.path
         tokens = IMAGE_TOKENS if is_image else len(body) // BYTES_PER_SOUND_TOKEN
         return Media(len(body), tokens)
-    if endpoint.prompt not in ("messages", "system", "input"):
+    if endpoint.prompt not in ("messages", "system", "input", "items"):
         return NONE
     return _search(body) if outline is None else _noted(body, outline)
 

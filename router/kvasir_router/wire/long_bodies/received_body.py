@@ -72,6 +72,12 @@ class ReceivedBody:
         request.scan = None
         self.give_back(self._held)
 
+    def hold_more(self, size: int) -> None:
+        """Count so many bytes more, which a body has grown by. Raises RequestError."""
+        self.budget.check(size)
+        self.budget.used += size
+        self._held += size
+
     def give_back(self, size: int) -> None:
         """Count so many bytes no longer."""
         self._held -= size

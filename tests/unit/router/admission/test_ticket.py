@@ -22,7 +22,8 @@ class Limits:
 
 
 def asked(**fields: Any) -> Any:
-    given = {"max_completion_tokens": None, "max_tokens": None, "n": None, **fields}
+    limits = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+    given = {**dict.fromkeys((*limits, "n")), **fields}
     return SimpleNamespace(**given)
 
 
@@ -66,6 +67,7 @@ def test_a_prompt_is_estimated_from_its_bytes() -> None:
         ({"max_tokens": 7}, 7),
         ({"max_completion_tokens": 9, "max_tokens": 7}, 9),
         ({"max_completion_tokens": 0, "max_tokens": 7}, 7),
+        ({"max_output_tokens": 9}, 9),
         ({"max_tokens": 0}, 512),
         ({"max_tokens": -1}, 512),
         ({"max_tokens": True}, 512),

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 from support.broken_streams import BODY, PATH
+from support.redis_server import redis_server
 from support.routers.scripted_replies import after, ok, reset, silent, status
+
+__all__ = ["redis_server"]
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ async def test_options_tells_the_methods(one) -> None:
     router, _ = await one()
     answer = await router.exchange(b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     assert statuses(answer) == [200]
-    assert b"Allow: GET, HEAD, POST, OPTIONS\r\n" in answer
+    assert b"Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n" in answer
     assert b"access-control" not in answer.lower()
 
 

@@ -40,7 +40,7 @@ async def test_a_preflight_of_a_page_that_may(start, client) -> None:
     assert response.status_code == 200
     assert cors_headers(response) == {
         "access-control-allow-origin": PAGE,
-        "access-control-allow-methods": "GET, HEAD, POST",
+        "access-control-allow-methods": "GET, HEAD, POST, DELETE",
         "access-control-allow-headers": "authorization, content-type",
         "access-control-expose-headers": "*",
         "access-control-max-age": "7200",

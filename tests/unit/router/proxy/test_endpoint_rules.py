@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from support.router import model_entry as own_entry
 
 from kvasir_router.fleet.replica import Health
 from kvasir_router.options.failover_settings import Failover
@@ -81,8 +82,34 @@ async def test_what_the_router_answers_is_not_forwarded(one, client, path: str) 
     assert replica.requests == []
 
 
+async def test_responses_of_an_engine_that_keeps_none_are_retried(two, scripts, client) -> None:
+    router, a, b = await two(scripts.reset, scripts.ok, policy="round_robin")
+    response = await client.post(f"{router.url}/v1/responses", content=BODY)
+    assert response.json() == {"ok": True}
+    assert (len(a.requests), len(b.requests)) == (1, 1)
+
+
+async def test_responses_of_a_draining_replica_move(two, scripts, client) -> None:
+    draining = scripts.status(503, code="draining", message="ending")
+    router, a, b = await two(draining, scripts.ok, policy="round_robin", fleet_secret="s")
+    response = await client.post(f"{router.url}/v1/responses", content=BODY)
+    assert response.json() == {"ok": True}
+    assert (len(a.requests), len(b.requests)) == (1, 1)
+
+
 class TestNotRetried:
-    """Of `/v1/responses`, which an engine may store, one replica gets to see each request."""
+    """Of `/v1/responses`, which an engine of others may store, one replica gets to see each
+    request."""
+
+    @pytest.fixture
+    def model_entry(self):
+        def entry(name: str, *replicas):
+            made = own_entry(name, *replicas)
+            for each in made["replicas"]:
+                each["engine"] = "openai"
+            return made
+
+        return entry
 
     @pytest.mark.parametrize("number", [429, 500, 502, 503, 504])
     async def test_an_error_is_passed_on(self, two, scripts, client, number: int) -> None:
@@ -115,13 +142,6 @@ class TestNotRetried:
         for _ in range(3):
             await client.post(f"{router.url}/v1/responses", content=BODY)
         assert len(set(writers)) == 3
-
-    async def test_what_a_draining_replica_refuses_moves(self, two, scripts, client) -> None:
-        draining = scripts.status(503, code="draining", message="ending")
-        router, a, b = await two(draining, scripts.ok, policy="round_robin", fleet_secret="s")
-        response = await client.post(f"{router.url}/v1/responses", content=BODY)
-        assert response.json() == {"ok": True}
-        assert (len(a.requests), len(b.requests)) == (1, 1)
 
     async def test_what_was_never_sent_moves(self, two, scripts, client) -> None:
         router, a, _ = await two(

@@ -17,7 +17,8 @@ from support.broken_streams import (
     text_of,
 )
 
-from kvasir_router.proxy.migration import ObstacleError, Progress, read_progress, resume_body
+from kvasir_router.proxy.resuming.obstacle import ObstacleError
+from kvasir_router.proxy.resuming.stream_progress import Progress, read_progress, resume_body
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
-from kvasir_router.proxy.migration import ObstacleError
+from kvasir_router.proxy.resuming.obstacle import ObstacleError
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.query import Query

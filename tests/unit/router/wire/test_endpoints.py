@@ -33,7 +33,7 @@ def test_what_the_router_answers_is_sent_nowhere(row) -> None:
 
 @pytest.mark.parametrize("row", ENDPOINTS)
 def test_what_may_be_computed_twice_may_be_computed_again(row) -> None:
-    assert row.retried or not (row.hedged or row.resumed)
+    assert row.retried or not row.hedged
 
 
 def test_names_of_models_hold_slashes() -> None:

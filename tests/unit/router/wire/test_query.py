@@ -178,3 +178,21 @@ def test_numbers_are_read_by_python_s_float(monkeypatch: pytest.MonkeyPatch) -> 
     body = b'{"messages":[1e308,1.5e300,5e-324]}'
     assert decode_envelope(body).messages == [1e308, 1.5e300, 5e-324]
     assert envelope._decode_all.__self__.float_hook is float  # type: ignore[attr-defined]
+
+
+def test_a_response_has_the_chain_of_its_chat() -> None:
+    text = "a" * 2 * BLOCK_BYTES
+    tool = {"type": "function", "name": "f"}
+    body = {"model": "m", "instructions": "Be", "input": text, "tools": [tool]}
+    query = make_query("/v1/responses", body)
+    messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": text}]
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    pieces = chat_pieces({"messages": messages, "tools": tools})
+    assert list(query.chain) == chain_hashes(pieces)
+    assert query.text_bytes == sum(map(len, pieces))
+
+
+def test_a_response_that_is_no_chat_has_no_chain() -> None:
+    query = make_query("/v1/responses", {"model": "m", "input": [{"type": "item_reference"}]})
+    assert list(query.chain) == []
+    assert query.text_bytes == len(query.request.body)

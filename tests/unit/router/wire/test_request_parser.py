@@ -36,7 +36,7 @@ def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> byte
     ("data", "status"),
     [
         (head(first=b"PUT /v1/files HTTP/1.1"), 405),
-        (head(first=b"DELETE /v1/files HTTP/1.1"), 405),
+        (head(first=b"PATCH /v1/files HTTP/1.1"), 405),
         (head(first=b"BREW /v1/files HTTP/1.1"), 400),
         (head(first=b"POST / HTTP/2.0"), 505),
         (head(b"Expect: 1"), 417),

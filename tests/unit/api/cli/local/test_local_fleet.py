@@ -60,6 +60,14 @@ def test_the_discovery_file_lists_every_replica_under_its_model(tmp_path: Path) 
     assert fleet.router.command[-2:] == ("--drain-timeout", "14")
 
 
+@pytest.mark.parametrize("given", [None, "", "redis://127.0.0.1"])
+def test_the_router_keeps_responses_while_it_runs(tmp_path: Path, given: str | None) -> None:
+    environ = {} if given is None else {"KVASIR_RESPONSE_STORE": given}
+    fleet = plan(tmp_path, environ=environ)
+    expected = f"sqlite:///{tmp_path}/responses.db" if given is None else given
+    assert fleet.router.env["KVASIR_RESPONSE_STORE"] == expected
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kvasir.text.chat_template import ChatTemplate
+from kvasir.wire.responses_chat.chat_fields import chat_of_response
 from kvasir.wire.text_chain import chat_pieces
 
 BODIES = {
@@ -15,6 +16,7 @@ BODIES = {
         1,
     ),
     "/v1/messages": ({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}, 1),
+    "/v1/responses": ({"input": "hi", "max_output_tokens": 1}, 1),
 }
 
 
@@ -76,3 +78,23 @@ async def test_a_chat_with_tools_is_the_chain_that_a_router_makes_of_its_body(
     [prompt] = queued
     assert prompt.pieces == chat_pieces(body)
     assert prompt.render([{"role": "user", "content": "y"}]) == json.dumps(tools) + "lowy"
+
+
+async def test_a_response_is_the_chain_that_a_router_makes_of_its_body(
+    server: Any, queued: list[Any]
+) -> None:
+    state = server.app.state.server
+    state.model.chat_template = ChatTemplate("{{ tools }}{{ messages[-1].content }}")
+    body = {
+        "instructions": "Be",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+        "tools": [{"type": "function", "name": "f", "strict": False}],
+        "tool_choice": "none",
+        "reasoning": {"effort": "none"},
+        "cache_salt": "s",
+        "max_output_tokens": 1,
+    }
+    with state.prompt_reporter.subscribe():
+        assert (await server.post("/v1/responses", body)).status_code == 200
+    [prompt] = queued
+    assert prompt.pieces == chat_pieces(chat_of_response(body).fields)

@@ -49,7 +49,7 @@ def answer(scripted_core: Any, byte_tokenizer: Tokenizer) -> Answers:
 def push(answer: ChatAnswer, index: int, text: str, **fields: Any) -> Any:
     """The update that `text` as one delta makes."""
     assembler = answer.generation.runs[0].assembler
-    ids = [] if not text else answer.logprob_format._tokenizer.encode(text)
+    ids = [] if not text else answer.logprob_format.tokenizer.encode(text)
     return assembler.push(SampleDelta(index, ids, **fields))
 
 

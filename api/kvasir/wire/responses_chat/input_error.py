@@ -1,0 +1,28 @@
+"""Errors of bodies of the Responses API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MAX_SHOWN = 64
+
+
+class InputError(ValueError):
+    """A part of a body that cannot be shown to a model. `param` is its place in the body, `code`
+    OpenAI's, if it has one."""
+
+    def __init__(self, message: str, param: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+def unsupported(message: str, param: str) -> InputError:
+    """Return the error for what OpenAI's servers know and this one does not."""
+    return InputError(message, param, "unsupported")
+
+
+def shown(value: Any) -> str:
+    """Return a value for a sentence, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

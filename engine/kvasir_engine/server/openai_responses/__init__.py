@@ -1,0 +1,1 @@
+"""OpenAI's Responses API on the routes, parsers and limits of chats."""

@@ -1,0 +1,113 @@
+"""Responses in Redis, for any number of routers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from kvasir_router.kept_responses.packed_response import pack, unpack
+from kvasir_router.kept_responses.response_store import (
+    KeptResponse,
+    ResponseStore,
+    StoreError,
+    StoreLimits,
+)
+
+CALL_SECONDS = 5.0
+_CONNECT_SECONDS = 2.0
+_CHECK_SECONDS = 30
+"""Seconds after which an idle connection is tried before it is used."""
+_log = structlog.get_logger("kvasir_router.responses")
+_Result = TypeVar("_Result")
+
+
+class RedisResponses(ResponseStore):
+    """A key for each response, which Redis itself forgets, and for each owner a set of ids by age.
+
+    Both are in one slot of a Redis Cluster: the owner's digest is their hash tag. Bytes are bounded
+    by Redis' own `maxmemory`. A server that is away is told of and tried again by the next call:
+    the router serves all else.
+    """
+
+    def __init__(self, url: str, limits: StoreLimits) -> None:
+        """Raises ValueError for a URL that names no server."""
+        self._limits = limits
+        self._redis: Redis = Redis.from_url(
+            url,
+            socket_timeout=CALL_SECONDS,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            health_check_interval=_CHECK_SECONDS,
+        )
+
+    async def open(self) -> None:
+        """See ResponseStore."""
+        try:
+            await self._call(self._redis.ping())
+        except StoreError as error:
+            _log.error("responses can neither be kept nor found now", reason=str(error))
+
+    async def put(self, kept: KeptResponse) -> None:
+        """See ResponseStore."""
+        content = await asyncio.to_thread(pack, kept.response, kept.items)
+        now, seconds = time.time(), max(1, int(self._limits.seconds))
+        ids = _ids(kept.owner)
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.set(_key(kept.owner, kept.id), content, ex=seconds)
+            pipeline.zadd(ids, {kept.id: now})
+            pipeline.expire(ids, seconds)
+            pipeline.zremrangebyscore(ids, "-inf", now - seconds)
+            pipeline.zcard(ids)
+            *_, count = await self._call(pipeline.execute())
+        if count > self._limits.per_key:
+            await self._forget_oldest(kept.owner, count - self._limits.per_key)
+
+    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
+        """See ResponseStore."""
+        content = await self._call(self._redis.get(_key(owner, response_id)))
+        if not isinstance(content, bytes):
+            return None
+        try:
+            response, items = await asyncio.to_thread(unpack, content)
+        except ValueError as error:
+            raise StoreError(str(error)) from error
+        return KeptResponse(owner, response_id, response, items)
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """See ResponseStore."""
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.delete(_key(owner, response_id))
+            pipeline.zrem(_ids(owner), response_id)
+            gone, _ = await self._call(pipeline.execute())
+        return bool(gone)
+
+    async def close(self) -> None:
+        """See ResponseStore."""
+        await self._redis.aclose()
+
+    async def _forget_oldest(self, owner: str, count: int) -> None:
+        oldest: Any = await self._call(self._redis.zpopmin(_ids(owner), count))
+        if oldest:
+            keys = [_key(owner, response_id.decode()) for response_id, _ in oldest]
+            await self._call(self._redis.unlink(*keys))
+
+    @staticmethod
+    async def _call(work: Awaitable[_Result]) -> _Result:
+        try:
+            async with asyncio.timeout(2 * CALL_SECONDS):
+                return await work
+        except (RedisError, OSError, TimeoutError) as error:
+            reason = str(error).rstrip(".") or type(error).__name__
+            raise StoreError(f"Redis cannot be used: {reason}.") from error
+
+
+def _ids(owner: str) -> str:
+    return f"kvasir:responses:{{{blake2b(owner.encode(), digest_size=16).hexdigest()}}}"
+
+
+def _key(owner: str, response_id: str) -> str:
+    return f"{_ids(owner)}:{response_id}"

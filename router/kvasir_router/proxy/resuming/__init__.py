@@ -1,0 +1,1 @@
+"""Position of a broken stream, and obstacles to going on with it."""
