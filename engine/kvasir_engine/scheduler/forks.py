@@ -69,8 +69,11 @@ class ForkPlanner:
     def planned(self, builder: PlanBuilder) -> None:
         """The step became a plan: its copies are made, those of its own forks are due next."""
         for copy in self._due:
-            if copy.lead.row >= 0:
-                self.rows.last_step[copy.lead.row] = builder.step_id
+            # The step reads the lead's block and writes the sibling's, whether it has them as rows
+            # or not: a sibling may wait for its bias.
+            for sequence in (copy.lead, copy.sibling):
+                if sequence.row >= 0:
+                    self.rows.last_step[sequence.row] = builder.step_id
         self._due = builder.fork_copies
 
     def _fork(self, builder: PlanBuilder, lead: Sequence, sibling: Sequence, total: int) -> None:
