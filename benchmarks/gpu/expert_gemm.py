@@ -33,9 +33,9 @@ from kvasir_engine.kernels.quantize_rows import quantize_rows
 
 FORMATS = ("bf16", "fp8", "int4")
 BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}
-"""Of a weight."""
+"""Bytes of a weight."""
 ITEMSIZE = {"bf16": 2, "fp8": 1, "int4": 2}
-"""Of an input."""
+"""Bytes of an input."""
 MEANS = (1, 20, 100, 999)
 """Assignments of an expert, of every shape of tiles that the engine takes."""
 LAYERS, CALLS, BEST = 4, 12, 4

@@ -29,7 +29,7 @@ class BlockOutput:
     post: NormParameters | None = None
     """An RMS norm that comes next."""
     ranks: OneShotSum | None = None
-    """Where x is this rank's share, what sums it over the ranks before all that."""
+    """The kernels' sum over ranks, which comes before all that, where x is this rank's share."""
 
 
 Output: TypeAlias = torch.Tensor | BlockOutput

@@ -1,4 +1,4 @@
-"""What kernels that add and norm do with one token, and the arguments they have in common."""
+"""The part of kernels that add and norm that is one token's, and the arguments they share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def norm_weights(
 
 @dataclass(frozen=True, slots=True)
 class AddNorm:
-    """What is added and normed, and where it goes."""
+    """Arguments of a kernel that adds and norms."""
 
     x: torch.Tensor
     """[tokens, size], or fp32 [parts, tokens, size]."""
