@@ -20,9 +20,11 @@ class Formats:
     def __init__(self, thinking: Thinking | None) -> None:
         self._thinking = thinking
 
-    def thinking(self, tokenizer: Any, prompt_end: Any) -> Thinking:
-        if self._thinking is None:
-            raise ValueError("reasoning in the format x")
+    def enclosing(self, tokenizer: Any) -> tuple[str, str] | None:
+        return None if self._thinking is None else ("<think>", "</think>")
+
+    def thinking(self, tokenizer: Any, prompt_end: Any, pair: tuple[str, str]) -> Thinking | None:
+        assert pair == self.enclosing(tokenizer)
         return self._thinking
 
 
