@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -132,7 +132,7 @@ class _Writer:
         answers = {
             str(status): {
                 "description": HTTPStatus(status).phrase,
-                "content": self._contents(contents),
+                "content": self._contents(contents, text.get("nullable", ())),
             }
             for status, contents in text["answers"].items()
         }
@@ -149,11 +149,15 @@ class _Writer:
         media = {"schema": self._schemas[body], "examples": examples}
         return {"required": True, "content": {"application/json": media}}
 
-    def _contents(self, contents: dict[str, Any]) -> dict[str, Any]:
-        return {
+    def _contents(self, contents: dict[str, Any], nullable: Iterable[str]) -> dict[str, Any]:
+        made = {
             media: {"schema": _schema_of(example), "example": example}
             for media, example in contents.items()
         }
+        for name in nullable:
+            field = made["application/json"]["schema"]["properties"][name]
+            field["type"] = [field["type"], "null"]
+        return made
 
     def _string(self, example: str) -> dict[str, Any]:
         return {"schema": {"type": "string"}, "example": example}
