@@ -88,3 +88,10 @@ async def test_every_field_of_a_body_has_a_meaning(document):
             assert schema["description"], (body, name)
     temperature = schemas["ChatBody"]["properties"]["temperature"]
     assert (temperature["minimum"], temperature["maximum"]) == (0, 100)
+
+
+async def test_fields_that_may_be_null_say_so(document):
+    answer = document["paths"]["/v1/responses"]["post"]["responses"]["200"]
+    fields = answer["content"]["application/json"]["schema"]["properties"]
+    assert fields["completed_at"]["type"] == ["integer", "null"]
+    assert fields["created_at"]["type"] == "integer"
