@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kvasir_engine.kernels.silu_mul import activated
+
 
 @triton.jit
 def outputs_of_gates(tile, n_size, BN: tl.constexpr):
@@ -18,6 +20,26 @@ def outputs_of_gates(tile, n_size, BN: tl.constexpr):
     place = tl.arange(0, BN)
     gate = tl.minimum(tile * half + place % half, n_size - 1)
     return tl.where(place < half, gate, gate + n_size)
+
+
+@triton.jit
+def tile_outputs(tile, n_size, BN: tl.constexpr, GATED: tl.constexpr):
+    """(outputs that a tile of BN has, rows [BN] of the matrix for them). Outputs behind the last
+    are not to be stored; their rows are the last one's."""
+    if GATED:
+        outputs = tile * (BN // 2) + tl.arange(0, BN // 2)
+        rows = outputs_of_gates(tile, n_size, BN)
+    else:
+        outputs = tile * BN + tl.arange(0, BN)
+        rows = tl.minimum(outputs, n_size - 1)
+    return outputs, rows
+
+
+@triton.jit
+def gate_times(gate, gated, GELU: tl.constexpr, dtype: tl.constexpr):
+    """The activation of fp32 gates times what they gate, rounded where separate kernels would."""
+    active = activated(gate.to(dtype).to(tl.float32), GELU).to(dtype)
+    return active * gated.to(dtype)
 
 
 @triton.jit

@@ -15,9 +15,8 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
-from kvasir_engine.kernels.gate_tile import gates_by_columns, outputs_of_gates
+from kvasir_engine.kernels.gate_tile import gate_times, gates_by_columns, tile_outputs
 from kvasir_engine.kernels.quantized_rows import GROUP, QuantizedRows
-from kvasir_engine.kernels.silu_mul import activated
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +124,7 @@ def _grouped_gemm(
         return
     at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
     matrices: tl.constexpr = 2 if GATED else 1
-    # Outputs behind the last are the last, and not stored.
-    if GATED:
-        outputs = tl.program_id(1) * (BN // 2) + tl.arange(0, BN // 2)
-        n = outputs_of_gates(tl.program_id(1), n_size, BN)
-    else:
-        outputs = tl.program_id(1) * BN + tl.arange(0, BN)
-        n = tl.minimum(outputs, n_size - 1)
+    outputs, n = tile_outputs(tl.program_id(1), n_size, BN, GATED)
     n += expert.to(tl.int64) * n_size * matrices
     a_row, out_row = at.to(tl.int64), assignment
     if FIRST:
@@ -148,15 +141,14 @@ def _grouped_gemm(
     if SCALED:
         x_scale = tl.load(x_scale_ptr + a_row, mask=own, other=0.0)[:, None]
         acc *= x_scale * tl.load(w_scale_ptr + n)[None, :]
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
     if GATED:
-        acc, up = gates_by_columns(acc)
-    out = acc.to(out_ptr.dtype.element_ty)
-    if GATED:
-        gate = activated(out.to(tl.float32), False).to(out.dtype)
-        out = gate * up.to(out.dtype)
-    if not FIRST:
-        weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
-        out = (acc * weight[:, None]).to(out.dtype)
+        gate, up = gates_by_columns(acc)
+        out = gate_times(gate, up, False, dtype)
+    else:
+        if not FIRST:
+            acc *= tl.load(weights_ptr + assignment, mask=own, other=0.0)[:, None]
+        out = acc.to(dtype)
     where = out_ptr + out_row[:, None] * n_size + outputs[None, :]
     tl.store(where, out, mask=own[:, None] & (outputs < n_size)[None, :])
 

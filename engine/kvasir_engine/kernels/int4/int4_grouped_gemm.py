@@ -8,11 +8,10 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.expert_routing import ExpertBlocks, assignments_of
-from kvasir_engine.kernels.gate_tile import gates_by_rows, outputs_of_gates
+from kvasir_engine.kernels.gate_tile import gate_times, gates_by_rows, tile_outputs
 from kvasir_engine.kernels.grouped_gemm import GemmTuning
 from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight
-from kvasir_engine.kernels.silu_mul import activated
 
 _UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
 OUTPUTS_OF_WARP = 16
@@ -57,13 +56,7 @@ def _int4_grouped_gemm(
         return
     at, own, assignment = assignments_of(block, order_ptr, first_ptr, end_ptr, BM)
     matrices: tl.constexpr = 2 if GATED else 1
-    # Outputs behind the last are the last, and not stored.
-    if GATED:
-        outputs = tl.program_id(1) * (BN // 2) + tl.arange(0, BN // 2)
-        n = outputs_of_gates(tl.program_id(1), n_size, BN)
-    else:
-        outputs = tl.program_id(1) * BN + tl.arange(0, BN)
-        n = tl.minimum(outputs, n_size - 1)
+    outputs, n = tile_outputs(tl.program_id(1), n_size, BN, GATED)
     a_row, out_row = at.to(tl.int64), assignment
     if FIRST:
         a_row, out_row = assignment // TOP_K, at.to(tl.int64)
@@ -76,15 +69,14 @@ def _int4_grouped_gemm(
         w_ptr, n, x_ptrs, given, k_size, 0, tl.cdiv(k_size, _UNIT), scale_ptr, zero_ptr, columns,
         units_of_group, BN, BM, STAGES, GROUPS, ASYMMETRIC, EVEN, PTX,
     )  # fmt: skip
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
     if GATED:
-        acc, up = gates_by_rows(acc)
-    out = acc.to(out_ptr.dtype.element_ty)
-    if GATED:
-        gate = activated(out.to(tl.float32), False).to(out.dtype)
-        out = gate * up.to(out.dtype)
-    if not FIRST:
-        weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
-        out = (acc * weight[None, :]).to(out.dtype)
+        gate, up = gates_by_rows(acc)
+        out = gate_times(gate, up, False, dtype)
+    else:
+        if not FIRST:
+            acc *= tl.load(weights_ptr + assignment, mask=own, other=0.0)[None, :]
+        out = acc.to(dtype)
     where = out_ptr + out_row[None, :] * n_size + outputs[:, None]
     tl.store(where, out, mask=given & (outputs < n_size)[:, None])
 

@@ -12,11 +12,10 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
-from kvasir_engine.kernels.gate_tile import gates_by_rows, outputs_of_gates
+from kvasir_engine.kernels.gate_tile import gate_times, gates_by_rows, tile_outputs
 from kvasir_engine.kernels.gemm.skinny import Gate, SkinnyTuning
 from kvasir_engine.kernels.int4.int4_products import fitted_stages, int4_products
 from kvasir_engine.kernels.int4.int4_weights import UNIT, WORDS, Int4Weight, units_of
-from kvasir_engine.kernels.silu_mul import activated
 
 _UNIT, _WORDS = tl.constexpr(UNIT), tl.constexpr(WORDS)
 
@@ -51,16 +50,8 @@ def _int4_skinny(
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    # Outputs behind the last are the last, and not stored.
-    tile = tl.program_id(0) // parts
-    if GATED:
-        columns = n_size * 2
-        outputs = tile * (BN // 2) + tl.arange(0, BN // 2)
-        n = outputs_of_gates(tile, n_size, BN)
-    else:
-        columns = n_size
-        outputs = tile * BN + tl.arange(0, BN)
-        n = tl.minimum(outputs, n_size - 1)
+    outputs, n = tile_outputs(tl.program_id(0) // parts, n_size, BN, GATED)
+    columns = n_size * 2 if GATED else n_size
     part = tl.program_id(0) % parts
     units = tl.cdiv(k_size, _UNIT)
     each = tl.cdiv(units, parts)
@@ -81,13 +72,12 @@ def _int4_skinny(
     )  # fmt: skip
     if HAS_BIAS and part == 0:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
     if GATED:
-        acc, up = gates_by_rows(acc)
-    out = acc.to(out_ptr.dtype.element_ty)
-    if GATED:
-        # Rounded where separate kernels would round.
-        gate = activated(out.to(tl.float32), GELU).to(out.dtype)
-        out = gate * up.to(out.dtype)
+        gate, up = gates_by_rows(acc)
+        out = gate_times(gate, up, GELU, dtype)
+    else:
+        out = acc.to(dtype)
     where = (part * tokens + row).to(tl.int64)[None, :] * n_size + outputs[:, None]
     tl.store(out_ptr + where, out, mask=given & (outputs < n_size)[:, None])
 
