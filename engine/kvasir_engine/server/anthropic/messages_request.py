@@ -36,7 +36,7 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
     try:
         return await preparer.chat_of(chat, request_id)
     except ApiError as error:
-        raise _named_as_sent(error) from error
+        raise error.renamed(_SENT_AS) from error
 
 
 async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
@@ -45,7 +45,7 @@ async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
     try:
         prompt = await preparer.chat_prompt(chat)
     except ApiError as error:
-        raise _named_as_sent(error) from error
+        raise error.renamed(_SENT_AS) from error
     return msgspec.json.encode({"input_tokens": len(prompt.token_ids)})
 
 
@@ -123,11 +123,3 @@ def _budget(thinking: Mapping[str, Any]) -> int | None:
             "thinking.budget_tokens",
         )
     return budget
-
-
-def _named_as_sent(error: ApiError) -> ApiError:
-    message, param = error.message, error.param
-    for pattern, name in _SENT_AS:
-        message = pattern.sub(name, message)
-        param = param and pattern.sub(name, param)
-    return ApiError(error.status, message, param=param, code=error.code, headers=error.headers)

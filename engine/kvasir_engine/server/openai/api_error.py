@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.responses import Response
@@ -21,6 +23,8 @@ _TYPES = {
     503: "service_unavailable_error",
 }
 
+Names: TypeAlias = str | Callable[[re.Match[str]], str]
+"""A replacement, as re.sub takes it."""
 FAILED_SENTENCE = "The server failed on this request; its log says why."
 MAX_MESSAGE_CHARS = 2000
 """Longer messages are cut: a chat template's own may hold the whole prompt."""
@@ -48,6 +52,14 @@ class ApiError(Exception):
         self.code = code
         self.headers = headers or {}
         self.extra = extra or {}
+
+    def renamed(self, names: Iterable[tuple[re.Pattern[str], Names]]) -> ApiError:
+        """The same with names of fields replaced, as re.sub does, in the sentence and the field."""
+        message, param = self.message, self.param
+        for pattern, name in names:
+            message = pattern.sub(name, message)
+            param = param and pattern.sub(name, param)
+        return ApiError(self.status, message, param=param, code=self.code, headers=self.headers)
 
     def body(self) -> dict[str, Any]:
         """The error object."""

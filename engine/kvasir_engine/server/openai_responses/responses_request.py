@@ -113,9 +113,4 @@ def _named_as_sent(error: ApiError, given: ResponsesChat) -> ApiError:
         at = int(match[1])
         return given.origins[at] if at < len(given.origins) else "input"
 
-    message, param = _MESSAGE.sub(origin, error.message), error.param
-    param = param and _MESSAGE.sub(origin, param)
-    for pattern, name in _SENT_AS:
-        message = pattern.sub(name, message)
-        param = param and pattern.sub(name, param)
-    return ApiError(error.status, message, param=param, code=error.code, headers=error.headers)
+    return error.renamed([(_MESSAGE, origin), *_SENT_AS])
