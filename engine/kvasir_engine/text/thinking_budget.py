@@ -9,11 +9,9 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.text.parsing.message_parser import Parsing
-from kvasir_engine.text.parsing.reasoning import PromptEnd
+from kvasir_engine.text.parsing.reasoning import PROMPT_END_CHARS, PromptEnd
 
 PARAM = "thinking_token_budget"
-PROMPT_END = 64
-"""Tokens and characters of a prompt that show whether it has ended the reasoning."""
 
 
 def limited_thinking(
@@ -50,8 +48,8 @@ def limited_thinking(
 
 
 def _end_of(tokenizer: Tokenizer, ids: Sequence[int]) -> PromptEnd:
-    text = tokenizer.decode(list(ids[-PROMPT_END:]), skip_special_tokens=False)
-    return PromptEnd(text[-PROMPT_END:])
+    text = tokenizer.decode(list(ids[-PROMPT_END_CHARS:]), skip_special_tokens=False)
+    return PromptEnd(text[-PROMPT_END_CHARS:])
 
 
 def _last(ids: Sequence[int], token: int) -> int:

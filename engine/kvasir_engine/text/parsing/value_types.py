@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvasir_engine.grammar.lark import Part, regex
 from kvasir_engine.text.parsing.schema_values import kind_of, resolved
 
 Typed = tuple[str, Mapping[str, Any]]
@@ -29,6 +30,20 @@ def alternatives(
         yield schema
     for each in schema.get("anyOf", ()):
         yield from alternatives(root, each, seen)
+
+
+def unnamed(
+    schema: Mapping[str, Any], any_name: Part
+) -> tuple[Part, Mapping[str, Any], int | None] | None:
+    """Return what arguments that a schema does not name are called, the schema of their values, and
+    how many there may be at most; None where there may be none."""
+    others, name = schema.get("additionalProperties", {}), any_name
+    for pattern, each in schema.get("patternProperties", {}).items():
+        others, name = each, f"({any_name} & {regex(pattern)})"
+    most = schema.get("maxProperties")
+    if others is False or most == 0:
+        return None
+    return name, {} if others is True else others, most
 
 
 def _by_type(schema: Mapping[str, Any]) -> Iterator[Typed]:

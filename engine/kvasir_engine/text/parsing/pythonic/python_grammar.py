@@ -25,7 +25,7 @@ from kvasir_engine.grammar.schema_part import standalone
 from kvasir_engine.text.parsing.call_grammar import SPACE, CallGrammar
 from kvasir_engine.text.parsing.pythonic.python_reader import KEY, MAX_KEY_CHARS
 from kvasir_engine.text.parsing.schema_values import resolved
-from kvasir_engine.text.parsing.value_types import alternatives, typed_values
+from kvasir_engine.text.parsing.value_types import alternatives, typed_values, unnamed
 
 _COMMA = regex(", ?")
 _ANY_KEY = regex("[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -116,14 +116,12 @@ def _in_order(lark: LarkWriter, pairs: Sequence[tuple[Part, bool]]) -> Part:
 
 def _unnamed(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
     """Return arguments that a schema does not name."""
-    others, key = schema.get("additionalProperties", {}), _ANY_KEY
-    for pattern, each in schema.get("patternProperties", {}).items():
-        others, key = each, f"({_ANY_KEY} & {regex(pattern)})"
-    most = schema.get("maxProperties")
-    if others is False or most == 0:
+    found = unnamed(schema, _ANY_KEY)
+    if found is None:
         return ""
-    value = _value(lark, root, {} if others is True else others)
-    pair = lark.rule(sequence(lark.terminal(sequence(key, literal("="))), value))
+    key, values, most = found
+    begin = lark.terminal(sequence(key, literal("=")))
+    pair = lark.rule(sequence(begin, _value(lark, root, values)))
     more = "*" if most is None else f"{{0,{most - 1}}}"
     return f"({pair} ({lark.terminal(_COMMA)} {pair}){more})?"
 

@@ -26,7 +26,7 @@ from kvasir_engine.grammar.lark import (
 from kvasir_engine.grammar.schema_keywords import NUMBER, SchemaError
 from kvasir_engine.grammar.schema_part import standalone
 from kvasir_engine.text.parsing.schema_values import resolved, written
-from kvasir_engine.text.parsing.value_types import typed_values
+from kvasir_engine.text.parsing.value_types import typed_values, unnamed
 
 PARAMETER, PARAMETER_END, FUNCTION_END = "<parameter=", "</parameter>", "</function>"
 VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
@@ -72,14 +72,12 @@ def _arguments(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, A
 
 def _unnamed(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
     """Return parameters that a schema does not name."""
-    others, name = schema.get("additionalProperties", {}), _ANY_NAME
-    for pattern, each in schema.get("patternProperties", {}).items():
-        others, name = each, f"({_ANY_NAME} & {regex(pattern)})"
-    most = schema.get("maxProperties")
-    if others is False or most == 0:
+    found = unnamed(schema, _ANY_NAME)
+    if found is None:
         return ""
+    name, values, most = found
     begin = lark.terminal(sequence(literal(PARAMETER), name, literal(">\n")))
-    one = sequence(begin, _value(lark, root, {} if others is True else others))
+    one = sequence(begin, _value(lark, root, values))
     return f"({one}){'*' if most is None else f'{{0,{most}}}'}"
 
 
