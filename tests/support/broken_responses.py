@@ -3,13 +3,9 @@
 import json
 from typing import Any
 
+from .broken_streams import USAGE, WORDS, engine
+
 PATH = "/v1/responses"
-WORDS = ["über ", "den ", "Fluß ", "😀", " und", " weg"]
-USAGE = {
-    "prompt_tokens": 7,
-    "completion_tokens": len(WORDS),
-    "prompt_tokens_details": {"cached_tokens": 3},
-}
 BODY = {"model": "m", "input": "hi", "stream": True}
 DELTA = "output_text.delta"
 
@@ -62,20 +58,7 @@ def response_stream(body: dict[str, Any]) -> list[bytes]:
 
 def response_engine(*, events: int | None = None, last: bytes = b"") -> Any:
     """A script: the whole stream, or its first events, `last`, and death."""
-
-    async def answer(exchange: Any) -> None:
-        made = response_stream(json.loads(exchange.request.body))
-        await exchange.start_events()
-        for each in made[:events]:
-            await exchange.chunk(each)
-        if last:
-            await exchange.chunk(last)
-        if events is None:
-            await exchange.end()
-        else:
-            exchange.reset()
-
-    return answer
+    return engine(events=events, last=last, stream=response_stream)
 
 
 def _json(value: Any) -> bytes:

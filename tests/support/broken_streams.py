@@ -1,6 +1,7 @@
 """Engines whose streams break, and what the client of such a stream gets."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 PATH = "/v1/chat/completions"
@@ -44,11 +45,17 @@ def stream_of(body: dict[str, Any]) -> list[bytes]:
     return [*events, event({"u": USAGE}, "[DONE]")]
 
 
-def engine(*, events: int | None = None, last: bytes = b"", after: Any = None) -> Any:
-    """A script: the whole stream, or its first events, `last`, and `after` (default: death)."""
+def engine(
+    *,
+    events: int | None = None,
+    last: bytes = b"",
+    after: Any = None,
+    stream: Callable[[dict[str, Any]], list[bytes]] = stream_of,
+) -> Any:
+    """A script: the whole `stream`, or its first events, `last`, and `after` (default: death)."""
 
     async def answer(exchange: Any) -> None:
-        made = stream_of(json.loads(exchange.request.body))
+        made = stream(json.loads(exchange.request.body))
         await exchange.start_events()
         for each in made[:events]:
             await exchange.chunk(each)
