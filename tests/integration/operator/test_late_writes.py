@@ -60,13 +60,15 @@ def flags(site: Any) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def succeed(
-    site: Any, gateway: Any, first: Any, start: Any
-) -> Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[None]]:
-    """succeed(request, edit): the first operator writes `request` because of `edit`, the network
-    holds it, and another operator takes over."""
+def succeed(site: Any, gateway: Any, first: Any, start: Any) -> Callable[..., Awaitable[None]]:
+    """succeed(request, edit, between): the first operator writes `request` because of `edit`, the
+    network holds it, and another operator takes over; `between` edits while there is none."""
 
-    async def change(request: str, edit: Callable[[], Awaitable[Any]]) -> None:
+    async def change(
+        request: str,
+        edit: Callable[[], Awaitable[Any]],
+        between: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
         gateway.holds = request
 
         async def is_held() -> bool:
@@ -75,6 +77,8 @@ def succeed(
         await edit()
         await site.eventually(is_held, f"{request} on its way")
         first.kill()
+        if between is not None:
+            await between()
         second = start()
 
         async def leads() -> bool:
@@ -163,13 +167,16 @@ async def test_a_late_gate_opens_nothing(site: Any, gateway: Any, succeed: Any) 
 
 async def test_a_late_release_is_made_good(site: Any, gateway: Any, succeed: Any) -> None:
     """A claim that is wanted again is the same object: the name is claimed anew at once."""
-    await site.apply(replicas=0, model={**TINY, "aliases": ["also"]})
+
+    async def also() -> None:
+        await site.apply(replicas=0, model={**TINY, "aliases": ["also"]})
+
+    await also()
     await site.until("WorkloadReady", "True", "ScaledToZero")
     name = claim_object_name(site.namespace, "also")
     claim = await site.cluster.get(MODEL_NAMES, None, name)
-    await succeed(f"DELETE {API}/modelnames/{name}", lambda: site.apply(replicas=0))
-    await site.apply(replicas=0, model={**TINY, "aliases": ["also"]})
-    await site.until("WorkloadReady", "True", "ScaledToZero")
+    # Wanted again before the next operator looks: it would release the name itself
+    await succeed(f"DELETE {API}/modelnames/{name}", lambda: site.apply(replicas=0), also)
     assert await gateway.deliver() == 200
 
     async def claimed_again() -> bool:
