@@ -52,6 +52,12 @@ def container_statuses(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return (pod.get("status") or {}).get("containerStatuses") or ()
 
 
+def init_container_statuses(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the statuses of the containers that run before the others; none before they have
+    any."""
+    return (pod.get("status") or {}).get("initContainerStatuses") or ()
+
+
 def container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
     """Return the status of one container; empty before it has one."""
     return next((it for it in container_statuses(pod) if it.get("name") == container), {})

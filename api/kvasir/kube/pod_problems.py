@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kvasir.kube.objects import Object, condition, container_statuses, holds, name_of, parse_time
+from kvasir.kube.objects import (
+    Object,
+    condition,
+    container_statuses,
+    holds,
+    init_container_statuses,
+    name_of,
+    parse_time,
+)
+from kvasir.resource import labels
 from kvasir.resource.deployment_status import Reason
 
 _NO_GPU = "Insufficient nvidia.com/gpu"
@@ -42,11 +51,17 @@ class Problem:
     """The cause in Kubernetes' words alone, for where the pod is named already."""
 
 
-def pod_problem(pod: Mapping[str, Any], container: str | None = None) -> Problem | None:
-    """Return the first thing that is wrong with `pod` and its `container`, by default any of them;
-    None when it runs, or has only just begun."""
-    statuses = [it for it in container_statuses(pod) if container in (None, it.get("name"))]
-    found = (_container_problem(name_of(pod), it) for it in statuses)
+def pod_problem(
+    pod: Mapping[str, Any], containers: Collection[str] | None = None
+) -> Problem | None:
+    """Return the first thing that is wrong with `pod` and its `containers`, by default all of them,
+    also those that run before the others; None when it runs, or has only just begun."""
+    statuses = (*init_container_statuses(pod), *container_statuses(pod))
+    found = (
+        _container_problem(_told(pod, it), it)
+        for it in statuses
+        if containers is None or it.get("name") in containers
+    )
     return _scheduling_problem(pod) or next(filter(None, found), None)
 
 
@@ -106,6 +121,13 @@ def _scheduling_problem(pod: Mapping[str, Any]) -> Problem | None:
     elif any(sign in detail for sign in _UNBOUND):
         reason = Reason.CLAIM_NOT_BOUND
     return Problem(reason, text, passing=True, detail=detail)
+
+
+def _told(pod: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Return the pod's name, with that of a container which is not Kvasir's."""
+    container = status.get("name")
+    own = container in (labels.ENGINE_CONTAINER, labels.DOWNLOAD)
+    return name_of(pod) if own else f"{name_of(pod)} (container {container})"
 
 
 def _container_problem(pod: str, status: Mapping[str, Any]) -> Problem | None:

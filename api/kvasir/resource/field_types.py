@@ -26,6 +26,8 @@ SOURCES = ("hf", "s3", "pvc", "oci", "https", "builtin", "file")
 
 _QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 
+_PERCENT = re.compile(r"([1-9]?[0-9]|100)%")
+
 
 def _byte_count(value: object) -> object:
     return parse_bytes(value) if isinstance(value, str) else value
@@ -46,6 +48,13 @@ def _tensor(value: object) -> object:
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 64
     if not whole and value != "auto":
         raise ValueError(f"{str(value)[:80]!r} is no number of GPUs from 1 to 64, and not auto")
+    return value
+
+
+def _pods_or_percent(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 64
+    if not whole and not (isinstance(value, str) and _PERCENT.fullmatch(value)):
+        raise ValueError(f"{str(value)[:80]!r} is no number from 0 to 64, and no share such as 25%")
     return value
 
 
@@ -166,6 +175,23 @@ TensorSize = Annotated[
         }
     ),
 ]
+PodsOrPercent = Annotated[
+    int | str,
+    PlainValidator(_pods_or_percent),
+    int_or_string(
+        maxLength=4,
+        **{
+            RULES: [
+                rule(
+                    "type(self) == string ? self.matches('^([1-9]?[0-9]|100)%$')"
+                    " : (self >= 0 && self <= 64)",
+                    "write a number from 0 to 64, or a share of the replicas, for example 25%",
+                )
+            ]
+        },
+    ),
+]
+"""Pods, or a share of the replicas as 25%."""
 Text = Annotated[str, StringConstraints(max_length=32768)]
 LabelKey = Annotated[
     str,

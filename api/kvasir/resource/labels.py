@@ -57,6 +57,9 @@ ROUTER_ADMIN_PORT: Final = 8081
 MODELS_DIRECTORY: Final = "/models"
 """Mount point of the model volume, in engines read-only."""
 
+FLEET_DIRECTORY: Final = "/etc/kvasir/fleet"
+"""Mount point of the fleet secret in engines."""
+
 
 def identity(deployment: str, component: str) -> dict[str, str]:
     """The labels that select the pods of one component of an LLMDeployment; they never change."""

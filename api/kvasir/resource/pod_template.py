@@ -26,6 +26,21 @@ def _free_keys(pairs: dict[str, str]) -> dict[str, str]:
     return pairs
 
 
+FreeLabels = Annotated[
+    dict[LabelKey, LabelValue],
+    Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
+    AfterValidator(_free_keys),
+]
+"""Labels beside Kvasir's own."""
+
+FreeAnnotations = Annotated[
+    dict[LabelKey, Text],
+    Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
+    AfterValidator(_free_keys),
+]
+"""Annotations beside Kvasir's own."""
+
+
 class ResourceLimits(StrictModel):
     """Maximum resources that one replica may use."""
 
@@ -38,6 +53,9 @@ class ResourceLimits(StrictModel):
     memory: Quantity | None = None
     """Main memory, on a cluster, with what lies in /dev/shm."""
 
+    ephemeral_storage: Quantity | None = Field(alias="ephemeral-storage", default=None)
+    """Space on the node's disk, on a cluster: logs, /tmp and a cache that has no volume."""
+
 
 class ResourceRequests(StrictModel):
     """Resources that are set aside for one replica."""
@@ -47,6 +65,9 @@ class ResourceRequests(StrictModel):
 
     memory: Quantity | None = None
     """Main memory, on a cluster."""
+
+    ephemeral_storage: Quantity | None = Field(alias="ephemeral-storage", default=None)
+    """Space on the node's disk, on a cluster."""
 
 
 class Resources(StrictModel):
@@ -101,18 +122,10 @@ class PullSecret(StrictModel):
 class PodTemplate(StrictModel):
     """Settings of engine and download pods beside Kvasir's own, on a cluster."""
 
-    labels: Annotated[
-        dict[LabelKey, LabelValue],
-        Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
-        AfterValidator(_free_keys),
-    ] = {}
+    labels: FreeLabels = {}
     """Further labels."""
 
-    annotations: Annotated[
-        dict[LabelKey, Text],
-        Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
-        AfterValidator(_free_keys),
-    ] = {}
+    annotations: FreeAnnotations = {}
     """Further annotations."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = {}

@@ -9,12 +9,15 @@ from pydantic import Field, model_validator
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
-from kvasir.resource.field_types import CIDR, DNSLabel, TensorSize
+from kvasir.resource.field_types import CIDR, DNSLabel, PodsOrPercent, TensorSize
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
 from kvasir.resource.strict_model import StrictModel, rule, rules
+from kvasir.resource.template_spec import Template
 
 _GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
+
+_NONE = ("0", "0%")
 
 
 class Parallelism(StrictModel):
@@ -46,20 +49,21 @@ class RolloutStrategy(StrictModel):
 
     model_config = rules(
         rule(
-            "self.maxSurge > 0 || self.maxUnavailable > 0",
+            f"!(string(self.maxSurge) in {list(_NONE)})"
+            f" || !(string(self.maxUnavailable) in {list(_NONE)})",
             "maxSurge and maxUnavailable cannot both be 0; raise one",
         )
     )
 
-    max_surge: Annotated[int, Field(ge=0, le=64)] = 1
-    """Pods of the new revision above replicas."""
+    max_surge: PodsOrPercent = 1
+    """Pods of the new revision above replicas, or a share of them as 25%, rounded up."""
 
-    max_unavailable: Annotated[int, Field(ge=0, le=64)] = 0
-    """Pods that may be missing during a rollout."""
+    max_unavailable: PodsOrPercent = 0
+    """Pods that may be missing during a rollout, or a share of replicas as 25%, rounded down."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.max_surge == 0 and self.max_unavailable == 0:
+        if str(self.max_surge) in _NONE and str(self.max_unavailable) in _NONE:
             raise ValueError("maxSurge and maxUnavailable cannot both be 0; raise one")
         return self
 
@@ -67,9 +71,9 @@ class RolloutStrategy(StrictModel):
 class Disruption(StrictModel):
     """Replicas that drains of nodes and other evictions may take away."""
 
-    max_unavailable: Annotated[int, Field(ge=0, le=64)] = 1
-    """Replicas that may be missing at once. With one replica its eviction is allowed, and routers
-    hold its requests until the next one serves."""
+    max_unavailable: PodsOrPercent = 1
+    """Replicas that may be missing at once, or a share as 25%, rounded up. With one replica its
+    eviction is allowed, and routers hold its requests until the next one serves."""
 
 
 class Router(StrictModel):
@@ -205,6 +209,10 @@ class Spec(StrictModel):
 
     pod_template: PodTemplate = PodTemplate()
     """Settings of pods beside Kvasir's own, on a cluster."""
+
+    template: Template | None = None
+    """Anything else that a PodTemplate can have, merged over the engine pods' own: volumes,
+    sidecars, init containers, security contexts and so on, on a cluster."""
 
     paused: bool = False
     """Leave everything as it is: the operator changes nothing but the status, on a cluster."""

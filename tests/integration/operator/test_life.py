@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.templates import FULL
 
 from kvasir.kube.objects import condition
 from kvasir.resource import labels
@@ -226,6 +227,26 @@ async def test_a_quota_and_a_bad_field(site: Any, start: Any, plane: Any) -> Non
     await site.until("Degraded", "True", "ApplyFailed")
     await site.apply(podTemplate={})
     await site.until("Ready", "False", "QuotaExceeded")
+
+
+async def test_a_template_is_merged_and_what_it_gets_wrong_is_told(site: Any, start: Any) -> None:
+    operator = start()
+    wrong = {"spec": {"containers": [{"name": "engine", "nonsense": 1}]}}
+    await site.apply(replicas=0, template=wrong)
+    await site.until("Degraded", "True", "ApplyFailed")
+    assert "nonsense" in condition(await site.get(), "Degraded")["message"]
+    await site.apply(replicas=0, template=FULL)
+    await site.until("WorkloadReady", "True", "ScaledToZero")
+    pod = (await site.get(DEPLOYMENTS))["spec"]["template"]["spec"]
+    engine, proxy = pod["containers"]
+    assert engine["args"][0] == "serve"
+    assert engine["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"], "drop": ["ALL"]}
+    assert {"name": "own", "mountPath": "/own", "readOnly": True} in engine["volumeMounts"]
+    assert proxy["image"] == "proxy:1"
+    assert pod["serviceAccountName"] == "own"
+    before = await versions(site)
+    await resyncs(site, operator)
+    assert await versions(site) == before
 
 
 async def test_a_quota_that_refuses_the_download_is_told_until_it_is_met(

@@ -10,6 +10,7 @@ from kvasir.quantity import parse_bytes
 from kvasir.resource import engine_command, labels
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
+from kvasir_operator.plan.engine.strategic_merge import merge
 from kvasir_operator.plan.engine.termination import ending
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets
@@ -17,9 +18,6 @@ from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets
 REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""
 _SECRETS = "kvasir.dev/secrets"
-_FLEET = "/etc/kvasir/fleet"
-"""Folder of the fleet secret. A variable would stay as it was, and so would a file that is mounted
-by itself; engines follow this one, and are not restarted for another secret."""
 _MIN_CPU = {"sim": "250m"}
 _DEFAULT_CPU = "1"
 """Cores requested for an engine whose resource names none: without a request a busy node starves it
@@ -47,6 +45,10 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         content["readinessGates"] = [{"conditionType": labels.ROUTED}]
     own = labels.common_labels(inputs.name, labels.ENGINE)
     metadata: Object = {"labels": {**given.labels, **own}, "annotations": annotations}
+    if spec.template is not None:
+        metadata["labels"] = {**given.labels, **spec.template.metadata.labels, **own}
+        metadata["annotations"] |= spec.template.metadata.annotations
+        content = merge(content, spec.template.pod_spec())
     metadata["labels"][REVISION] = short_hash([metadata, content])
     return {"metadata": metadata, "spec": content}
 
@@ -94,7 +96,11 @@ def _arguments(inputs: PlanInputs, tensor: int) -> list[str]:
         *("--grpc-port", str(labels.GRPC_PORT)),
         *("--kv-events-endpoint", f"tcp://*:{labels.EVENTS_PORT}"),
         *("--kv-events-replay-endpoint", f"tcp://*:{labels.REPLAY_PORT}"),
-        *(("--fleet-secret-file", f"{_FLEET}/secret") if _has_fleet(inputs) else ()),
+        *(
+            ("--fleet-secret-file", f"{labels.FLEET_DIRECTORY}/secret")
+            if _has_fleet(inputs)
+            else ()
+        ),
     ]
 
 
@@ -120,10 +126,10 @@ def _resources(inputs: PlanInputs, tensor: int) -> Object:
     given = inputs.spec.resources
     # A simulated engine takes what it asks for
     gpus = tensor if device_of(inputs.spec) == "cuda" else given.limits.gpus
-    limits: Object = given.limits.model_dump(exclude_none=True, include={"cpu", "memory"})
+    limits: Object = given.limits.model_dump(by_alias=True, exclude_none=True, exclude={"gpus"})
     if gpus:
         limits["nvidia.com/gpu"] = str(gpus)
-    requests: Object = given.requests.model_dump(exclude_none=True)
+    requests: Object = given.requests.model_dump(by_alias=True, exclude_none=True)
     if "cpu" not in requests and "cpu" not in limits:
         requests["cpu"] = _MIN_CPU.get(device_of(inputs.spec), _DEFAULT_CPU)
     found = {"limits": limits, "requests": requests}
@@ -153,7 +159,9 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the pod's own
     if _has_fleet(inputs):
-        yield {"name": "fleet", "mountPath": _FLEET, "readOnly": True}
+        # A folder: a variable would stay as it was, and so would a file that is mounted by itself;
+        # engines follow this one, and are not restarted for another secret
+        yield {"name": "fleet", "mountPath": labels.FLEET_DIRECTORY, "readOnly": True}
 
 
 def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:

@@ -23,8 +23,8 @@ _HISTORY = 3
 class Strategy:
     """Pods that there may be above and below replicas in a rollout."""
 
-    surge: int
-    unavailable: int
+    surge: int | str
+    unavailable: int | str
     gave_up_surge: bool = False
     """The cluster has no GPU for a surge pod: one replica goes before one comes."""
     requeue: float | None = None
@@ -35,7 +35,8 @@ def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
     """Choose surge first; without a GPU for the surge pod one down, one up, until all are new."""
     wanted = inputs.spec.rollout_strategy
     first = Strategy(wanted.max_surge, wanted.max_unavailable)
-    if first.surge == 0 or first.unavailable > 0 or not _is_rolling(inputs, revision):
+    surges = first.surge not in (0, "0%")
+    if not surges or _whole_pods(first.unavailable, inputs) or not _is_rolling(inputs, revision):
         return first
     instead = Strategy(0, 1, gave_up_surge=True)
     live = inputs.observed.deployment
@@ -76,6 +77,14 @@ def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy
 def progress_deadline(spec: Spec) -> int:
     """Return the seconds after which a rollout without a new engine counts as failed."""
     return spec.lifecycle.startup_seconds + 600
+
+
+def _whole_pods(value: int | str, inputs: PlanInputs) -> int:
+    """Return the pods that may be missing, of a number or a share such as 25%, as a Deployment's
+    controller counts them: rounded down."""
+    if isinstance(value, int):
+        return value
+    return inputs.spec.replicas * int(value.removesuffix("%")) // 100
 
 
 def _is_rolling(inputs: PlanInputs, revision: str) -> bool:

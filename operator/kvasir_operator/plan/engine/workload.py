@@ -84,8 +84,12 @@ def _engine_pods(observed: Observed, revision: str) -> EnginePods:
     )
 
 
-def _problem(observed: Observed, pods: tuple[Object, ...]) -> Problem | None:
-    found = worst(pod_problem(pod, labels.ENGINE_CONTAINER) for pod in pods)
+def _problem(inputs: PlanInputs, pods: tuple[Object, ...]) -> Problem | None:
+    observed = inputs.observed
+    template = inputs.spec.template
+    # What an admission webhook adds is its own affair
+    ours = (labels.ENGINE_CONTAINER, *(template.container_names if template else ()))
+    found = worst(pod_problem(pod, ours) for pod in pods)
     if is_tied_to_a_node(observed.claim):
         stuck = stuck_on_volume(pods, observed.now)
         if found is None and stuck is not None:
@@ -114,7 +118,7 @@ def _verdict(
     if wanted == 0 and not pods.current and not pods.old:
         return True, Reason.SCALED_TO_ZERO, "spec.replicas is 0."
     late = _past_deadline(inputs)
-    problem = _problem(inputs.observed, pods.current or pods.old)
+    problem = _problem(inputs, pods.current or pods.old)
     if problem is not None and (up < wanted or pods.old):
         message = f"{told}. {problem.message}{_about_gpus(inputs, problem, tensor)}"
         return False, problem.reason, message

@@ -136,7 +136,7 @@ def _verdict_on_download(download: Download, refused: str | None) -> tuple[bool,
         return False, Reason.DOWNLOAD_PENDING, "The download is about to begin."
     if pod is None and refused is not None:
         return False, *_refusal(refused)
-    problem = pod_problem(pod, labels.DOWNLOAD) if pod is not None else None
+    problem = pod_problem(pod, (labels.DOWNLOAD,)) if pod is not None else None
     if problem is not None:
         return False, problem.reason, problem.message
     if progress is None:

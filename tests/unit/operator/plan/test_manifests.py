@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.templates import FULL
 
 ACCEPTED = Path(__file__).parent / "manifests"
 HUB = {"uri": "hf://org/model", "secretRef": {"name": "hub"}}
@@ -28,6 +29,14 @@ SPECS: dict[str, dict[str, Any]] = {
         "parallelism": {"tensor": 2},
         "cache": {"pvc": {"size": "200Gi", "accessModes": ["ReadWriteMany"]}},
         "autoscaling": {"minReplicas": 1, "maxReplicas": 4},
+    },
+    "template": {
+        "model": {"uri": "builtin://kvasir-tiny"},
+        "resources": {"limits": {"memory": "2Gi", "ephemeral-storage": "20Gi"}},
+        "podTemplate": {"labels": {"team": "b", "tier": "c"}},
+        "rolloutStrategy": {"maxSurge": "25%"},
+        "disruption": {"maxUnavailable": "50%"},
+        "template": FULL,
     },
     "mounted": {
         "model": {"uri": "pvc://claim/models/x"},

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.operator_world import BUILTIN
 
 from kvasir_operator.objects import format_time
 
@@ -38,6 +39,22 @@ def test_a_container_that_waits(
     assert found[1] == (reason or "Starting")
     assert words in found[2]
     assert made.status["phase"] == ("Failed" if reason else "Starting")
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_container_of_the_template_that_crashes_is_told(world: Any, make: Any, kind: str) -> None:
+    one = world({**BUILTIN, "template": {"spec": {kind: [{"name": "proxy", "image": "p:1"}]}}})
+    one.step()
+    pod = make.pod("a", one.revision)
+    loop = {"waiting": {"reason": "CrashLoopBackOff"}}
+    broken = {"name": "proxy", "state": loop, **crashed("no such host")}
+    statuses = pod["status"].setdefault(kind.removesuffix("s") + "Statuses", [])
+    statuses.append(broken)
+    told = make.condition(one.pods(pod).step(), "WorkloadReady")
+    assert told[1] == "Crashing"
+    assert "Pod a (container proxy) crashed 5 times (Error, exit code 2): no such host" in told[2]
+    broken["name"] = "injected"  # by an admission webhook
+    assert make.condition(one.pods(pod).step(), "WorkloadReady")[1] == "Starting"
 
 
 def test_a_crash_is_told_with_the_engines_last_words(world: Any, make: Any) -> None:

@@ -21,7 +21,7 @@ SPEC = {
 NEW = {"engine": {"args": ["--no-overlap"]}}
 
 
-def strategy(make: Any, made: Any) -> tuple[int, int]:
+def strategy(make: Any, made: Any) -> tuple[int | str, int | str]:
     rolling = make.manifest(made, "Deployment")["spec"]["strategy"]["rollingUpdate"]
     return rolling["maxSurge"], rolling["maxUnavailable"]
 
@@ -120,6 +120,30 @@ def test_a_first_start_without_gpus_is_no_rollout(world: Any, make: Any) -> None
 def test_the_users_own_strategy_is_kept(world: Any, make: Any) -> None:
     one = world({**SPEC, "rolloutStrategy": {"maxSurge": 0, "maxUnavailable": 2}})
     assert strategy(make, one.plan()) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "gives_up"),
+    [
+        ({"maxSurge": "25%", "maxUnavailable": 0}, True),
+        # Of two replicas a quarter is none, and a half is one
+        ({"maxSurge": "25%", "maxUnavailable": "25%"}, True),
+        ({"maxSurge": "25%", "maxUnavailable": "50%"}, False),
+        ({"maxSurge": "0%", "maxUnavailable": "50%"}, False),
+    ],
+)
+def test_shares_of_replicas_are_kept_until_a_gpu_is_missing(
+    world: Any, make: Any, given: dict[str, Any], gives_up: bool
+) -> None:
+    one = world({**SPEC, "rolloutStrategy": given})
+    one.step()
+    pods = [make.pod(name, one.revision, up=True, routed=True) for name in "ab"]
+    one.pods(*pods).step()
+    wanted = (given["maxSurge"], given["maxUnavailable"])
+    assert strategy(make, one.edit(NEW).step()) == wanted
+    waiting = make.pod("c", one.revision, status=make.unschedulable(NO_GPU))
+    made = one.pods(*pods, waiting).later(60).step()
+    assert strategy(make, made) == ((0, 1) if gives_up else wanted)
 
 
 def test_a_bad_image_leaves_the_old_revision_and_says_why(serving: Any, make: Any) -> None:

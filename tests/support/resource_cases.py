@@ -1,0 +1,185 @@
+"""Specs that the definition of LLMDeployments takes, and those it refuses with what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.templates import FULL, TAKEN
+
+HUB = "hf://org/model"
+TINY = "builtin://kvasir-tiny"
+GPU = "nvidia.com/gpu"
+
+
+def spec(uri: str = HUB, **more: Any) -> dict[str, Any]:
+    return {"model": {"uri": uri, **more.pop("model", {})}, **more}
+
+
+ACCEPTED = {
+    "hub": spec("hf://org/model@main"),
+    "plain hub id": spec("org/model"),
+    "revision": spec(model={"revision": "main"}),
+    "the same revision twice": spec("hf://org/model@main", model={"revision": "main"}),
+    "secret": spec("s3://bucket/x", model={"secretRef": {"name": "s"}}),
+    "names": spec(model={"name": "a", "aliases": ["b", "c"]}),
+    "quantisation": spec(model={"quantization": "compressed-tensors"}),
+    "flag": spec(engine={"args": ["--no-overlap", "--tokenizer", "x"]}),
+    "env": spec(
+        engine={
+            "env": [
+                {"name": "A", "value": "x"},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            ]
+        }
+    ),
+    "kv type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
+    "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
+    "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
+    "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
+    "gpus": spec(resources={"limits": {GPU: "2"}}, parallelism={"tensor": 2}),
+    "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
+    "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
+    "sim": spec(TINY, engine={"config": {"device": "sim"}}),
+    "sim on gpus": spec(
+        TINY,
+        engine={"config": {"device": "sim"}},
+        resources={"limits": {GPU: 2}},
+        parallelism={"tensor": 2},
+    ),
+    "existing claim": spec(cache={"pvc": {"claimName": "c"}}),
+    "new claim": spec(cache={"pvc": {"size": "5Gi", "accessModes": ["ReadWriteMany"]}}),
+    "download": spec(
+        cache={
+            "download": {
+                "image": "dl:1",
+                "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+                "nodeSelector": {"pool": "cpu"},
+                "tolerations": [],
+                "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+                "deadlineSeconds": 3600,
+            }
+        }
+    ),
+    "download's account": spec(cache={"download": {"serviceAccount": {"name": "reader"}}}),
+    "image's directory": spec("file:///models/x", engine={"image": "registry:5000/own:1"}),
+    "volume": spec("pvc://claim/dir"),
+    "no surge": spec(rolloutStrategy={"maxSurge": 0, "maxUnavailable": 1}),
+    "share of surge": spec(rolloutStrategy={"maxSurge": "25%", "maxUnavailable": "0%"}),
+    "share of evictions": spec(disruption={"maxUnavailable": "50%"}),
+    "disk": spec(resources={"limits": {"ephemeral-storage": "20Gi"}}),
+    "template": spec(template=FULL),
+    "scaling": spec(autoscaling={"minReplicas": 2, "maxReplicas": 2, "metric": "queue"}),
+    "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
+    "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no model": ({}, "spec.model: Required value"),
+    "scheme": (spec("ftp://x"), "uri must be hf://ORG/NAME"),
+    "path": (spec("/models/x"), "uri must be hf://ORG/NAME"),
+    "revision": (spec(TINY, model={"revision": "x"}), "revision has a meaning only with hf://"),
+    "revisions": (spec("hf://a/b@x", model={"revision": "y"}), "revision and the revision in uri"),
+    "secret": (spec(TINY, model={"secretRef": {"name": "s"}}), "secretRef is for downloads"),
+    "alias": (spec(model={"name": "a", "aliases": ["a"]}), "name is among the aliases too"),
+    "own name": (spec(model={"aliases": ["own"]}), "deployment's own name is among the aliases"),
+    "aliases": (spec(model={"aliases": ["a", "a"]}), "Duplicate value"),
+    "quantisation": (spec(model={"quantization": "int8"}), 'Unsupported value: "int8"'),
+    "quantisation's flag": (
+        spec(engine={"args": ["--quantization", "fp8"]}),
+        "use spec.model.quantization",
+    ),
+    "flag": (spec(engine={"args": ["--port=1"]}), "--port cannot be an extra argument: it is set"),
+    "field's flag": (spec(engine={"args": ["--seed", "1"]}), "use spec.engine.config.seed"),
+    "env's name": (
+        spec(engine={"env": [{"name": "KVASIR_FLEET_SECRET", "value": "x"}]}),
+        "this variable is set by Kvasir",
+    ),
+    "env's value": (spec(engine={"env": [{"name": "A"}]}), "give either value or valueFrom"),
+    "env twice": (
+        spec(engine={"env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]}),
+        "Duplicate value",
+    ),
+    "memory": (
+        spec(engine={"config": {"kvCacheMemoryBytes": "much"}}),
+        "write an amount of memory, for example 24Gi",
+    ),
+    "kv type": (spec(engine={"kvCacheDtype": "int8"}), 'Unsupported value: "int8"'),
+    "kv type by flag": (
+        spec(engine={"args": ["--kv-cache-dtype", "fp8"]}),
+        "use spec.engine.kvCacheDtype",
+    ),
+    "no memory": (spec(engine={"config": {"kvCacheMemoryBytes": 0}}), "write an amount of memory"),
+    "quantity": (spec(resources={"limits": {"cpu": "-1"}}), "write a quantity, for example"),
+    "gpu count": (spec(resources={"limits": {GPU: "many"}}), "write a whole number of GPUs"),
+    "tensor": (
+        spec(parallelism={"tensor": "some"}),
+        "write a number of GPUs from 1 to 64, or auto",
+    ),
+    "gpus and tensor": (spec(resources={"limits": {GPU: 2}}), "and parallelism.tensor differ"),
+    "cuda": (
+        spec(engine={"config": {"device": "cuda"}}),
+        "engine.config.device cuda needs resources.limits nvidia.com/gpu",
+    ),
+    "cpu": (
+        spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cpu"}}),
+        "engine.config.device cpu uses no GPU",
+    ),
+    "sim and auto": (
+        spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "sim"}}),
+        "parallelism.tensor auto is for device cuda",
+    ),
+    "auto": (spec(TINY, parallelism={"tensor": "auto"}), "needs a model that is downloaded"),
+    "cache": (spec(TINY, cache={}), "cache is for models that are downloaded"),
+    "claim": (spec(cache={"pvc": {"claimName": "c", "size": "1Gi"}}), "names an existing claim"),
+    "account": (
+        spec(cache={"download": {"serviceAccount": {"name": "a", "annotations": {"b.c/d": "e"}}}}),
+        "annotations are of the ServiceAccount that is made",
+    ),
+    "deadline": (spec(cache={"download": {"deadlineSeconds": 5}}), "greater than or equal to 60"),
+    "file": (spec("file:///models/x"), "file:// names a directory inside the engine's image"),
+    "rollout": (
+        spec(rolloutStrategy={"maxSurge": 0}),
+        "maxSurge and maxUnavailable cannot both be 0",
+    ),
+    "scaling": (
+        spec(autoscaling={"minReplicas": 3, "maxReplicas": 2}),
+        "minReplicas is above maxReplicas",
+    ),
+    "label": (
+        spec(podTemplate={"labels": {"kvasir.dev/x": "y"}}),
+        "keys under kvasir.dev/ and app.kubernetes.io/ are set by Kvasir",
+    ),
+    "share": (
+        spec(rolloutStrategy={"maxSurge": "101%"}),
+        "write a number from 0 to 64, or a share of the replicas, for example 25%",
+    ),
+    "many evictions": (spec(disruption={"maxUnavailable": 65}), "write a number from 0 to 64"),
+    "no share": (
+        spec(rolloutStrategy={"maxSurge": "0%", "maxUnavailable": 0}),
+        "maxSurge and maxUnavailable cannot both be 0; raise one",
+    ),
+    **{name: (spec(template=template), told) for name, (template, told) in TAKEN.items()},
+    "policy": (spec(router={"policy": "best"}), "Unsupported value"),
+    "addresses": (
+        spec(networkPolicy={"egressCidrs": ["192.0.2.1/24"]}),
+        "write addresses as a CIDR without host bits",
+    ),
+    "replicas": (spec(replicas=65), "should be less than or equal to 64"),
+}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "shrink": ({"size": "5Gi"}, {"size": "4Gi"}, "a volume cannot shrink"),
+    "class": (
+        {"storageClassName": "a"},
+        {"storageClassName": "b"},
+        "storageClassName of an existing volume cannot change",
+    ),
+    "modes": (
+        {"accessModes": ["ReadWriteOnce"]},
+        {"accessModes": ["ReadWriteMany"]},
+        "accessModes of an existing volume cannot change",
+    ),
+}
+NAMES = {
+    "a" * 53: "metadata.name is longer than 52 characters",
+    "a.b": "metadata.name must begin with a letter",
+    "1a": "metadata.name must begin with a letter",
+}
