@@ -1,4 +1,5 @@
-"""The cluster's own HorizontalPodAutoscaler, by what real routers see of a real load."""
+"""Autoscaling by what real routers see of a real load: the operator's own, and the cluster's
+HorizontalPodAutoscaler."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from harness.cluster import Cluster
@@ -86,3 +88,56 @@ async def test_it_scales_up_under_load_and_down_after_it_and_loses_nothing(
         print(f"{MOST} to 1, from the last new request on: {ended:.0f} s\n{table(load.steps)}")
         assert not load.failures()
     assert deployment.get()["spec"]["replicas"] == 1
+
+
+def first_token_seconds(url: str, key: str, model: str) -> float:
+    """Return the seconds until a stream of the model begins to answer."""
+    body = {"model": model, "stream": True, "max_tokens": 8}
+    body["messages"] = [{"role": "user", "content": "Sort: 7 3 9 1"}]
+    headers = {"Authorization": f"Bearer {key}"}
+    began = time.monotonic()
+    with httpx.stream("POST", url, json=body, headers=headers, timeout=SECONDS) as answer:
+        assert answer.status_code == httpx.codes.OK, answer.read()
+        for line in answer.iter_lines():
+            if line.startswith("data: ") and '"content"' in line:
+                return time.monotonic() - began
+    raise AssertionError("the stream ended without a token")
+
+
+@pytest.mark.timeout(900)
+async def test_a_model_goes_to_sleep_and_is_woken_by_a_request(
+    cluster: Cluster, release: Release, deploy: Callable[..., Deployment]
+) -> None:
+    """No autoscaler and no metrics API but the operator's: up under load, to none without, and back
+    for one stream, which waits in the router meanwhile."""
+    scaling = {
+        "minReplicas": 0,
+        "maxReplicas": MOST,
+        "target": TARGET,
+        "idleSeconds": 60,
+        "behavior": {"scaleDown": {"stabilizationSeconds": 0}},
+    }
+    deployment = await asyncio.to_thread(
+        deploy, "sleeper", lifecycle={"drainSeconds": 10}, autoscaling=scaling
+    )
+    plan = Plan(
+        endpoints=release.endpoints(cluster.nodes[0].address),
+        model="sleeper",
+        key=release.api_key(),
+        unary_rate=5.0,
+        streams=STREAMS,
+        stream_tokens=(80, 120),
+    )
+    expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
+    began = time.monotonic()
+    async with Load(plan, expected) as load:
+        await asyncio.to_thread(deployment.wait_ready, MOST, SECONDS)
+        print(f"\n1 to {MOST} replicas: {time.monotonic() - began:.0f} s")
+        await load.finish()
+        assert not load.failures(), table(load.steps)
+    began = time.monotonic()
+    await asyncio.to_thread(deployment.wait_ready, 0, SECONDS)
+    print(f"{MOST} to none, from the last new request on: {time.monotonic() - began:.0f} s")
+    url = f"{plan.endpoints[0]}/v1/chat/completions"
+    waited = await asyncio.to_thread(first_token_seconds, url, plan.key, "sleeper")
+    print(f"from none to the first token: {waited:.1f} s")

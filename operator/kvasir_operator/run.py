@@ -32,6 +32,7 @@ from kvasir_operator.health_server import serve
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.readiness_gates import ReadinessGates
 from kvasir_operator.router_answers import RouterAnswers
+from kvasir_operator.scaling.autoscaler import Autoscaler
 from kvasir_operator.settings import OperatorSettings
 
 _WORKERS = 4
@@ -89,7 +90,8 @@ async def _lead(
     metrics.leads(True)
     view, queue = View(settings.class_name), WorkQueue[Key]()
     routers = RouterAnswers(view, settings)
-    observer = Observer(cluster, view, settings, routers)
+    autoscaler = Autoscaler(cluster, view, settings, metrics, queue.add)
+    observer = Observer(cluster, view, settings, routers, autoscaler.problem)
     gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
     classes = ClassHolder(cluster, view, settings, metrics)
     names = NameClaimer(cluster, view, settings, metrics)
@@ -103,6 +105,7 @@ async def _lead(
             await _begin(classes, names)
             _follow_secret(settings, view, queue)
             tasks.create_task(gatekeeper.run())
+            tasks.create_task(autoscaler.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
             tasks.create_task(_keep_class(classes, settings.resync_seconds))
             if settings.external_metrics_port:

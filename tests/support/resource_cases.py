@@ -69,6 +69,16 @@ ACCEPTED = {
     "disk": spec(resources={"limits": {"ephemeral-storage": "20Gi"}}),
     "template": spec(template=FULL),
     "scaling": spec(autoscaling={"minReplicas": 2, "maxReplicas": 2, "metric": "queue"}),
+    "scaling to nothing": spec(
+        autoscaling={
+            "minReplicas": 0,
+            "maxReplicas": 3,
+            "targets": {"concurrency": 8, "kvUsage": 0.8, "ttftSeconds": 2, "itlSeconds": 0.05},
+            "idleSeconds": 60,
+            "behavior": {"scaleUp": {"stabilizationSeconds": 5}, "scaleDown": {"pods": 1}},
+        }
+    ),
+    "scaling by others": spec(autoscaling={"controller": "keda", "maxReplicas": 3}),
     "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
     "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
 }
@@ -158,6 +168,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "maxSurge and maxUnavailable cannot both be 0; raise one",
     ),
     **{name: (spec(template=template), told) for name, (template, told) in TAKEN.items()},
+    "no target": (
+        spec(autoscaling={"maxReplicas": 3, "targets": {}}),
+        "targets has none; give one, such as concurrency, or remove it",
+    ),
+    **{
+        f"{name} of others": (
+            spec(autoscaling={"controller": "hpa", "maxReplicas": 3, name: value}),
+            "targets, behavior and minReplicas 0 are for controller kvasir",
+        )
+        for name, value in (
+            ("targets", {"queue": 1}),
+            ("behavior", {}),
+            ("minReplicas", 0),
+        )
+    },
     "policy": (spec(router={"policy": "best"}), "Unsupported value"),
     "addresses": (
         spec(networkPolicy={"egressCidrs": ["192.0.2.1/24"]}),

@@ -163,6 +163,15 @@ class Cluster:
         """JSON merge patch: null removes. Refused with 409 as `apply` is."""
         return await self._send("PATCH", kind.path(namespace, name), {}, body, _MERGE)
 
+    async def scale(
+        self, kind: Kind, namespace: str, name: str, replicas: int, version: str, manager: str
+    ) -> Object:
+        """Set replicas through the scale subresource, if the object is still at resourceVersion
+        `version`; return its Scale."""
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        path = kind.path(namespace, name, "scale")
+        return await self._send("PATCH", path, {"fieldManager": manager}, body, _MERGE)
+
     async def replace_spec(
         self, kind: Kind, live: Mapping[str, Any], spec: Mapping[str, Any], manager: str
     ) -> Object:

@@ -108,6 +108,7 @@ class Reason(StrEnum):
     ROUTERS_SILENT = "RoutersSilent"
     # ScalingActive
     METRICS_MISSING = "MetricsMissing"
+    SCALED_BY_ANOTHER = "ScaledByAnother"
     # Ready
     SERVING = "Serving"
 

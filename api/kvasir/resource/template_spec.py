@@ -136,7 +136,7 @@ class TemplateContainer(StrictModel):
     """Volumes in it."""
 
     resources: ContainerResources | None = None
-    """What it needs; of the engine what spec.resources has no field for."""
+    """Its resources; of the engine those that spec.resources has no field for."""
 
     image: Text | None = None
     """Its image; refused for the engine."""
@@ -154,16 +154,16 @@ class TemplateContainer(StrictModel):
     """Its ports; refused for the engine."""
 
     lifecycle: Open | None = None
-    """What is run at its start and end; refused for the engine."""
+    """Its hooks at start and end; refused for the engine."""
 
     startup_probe: Open | None = None
-    """How its start is judged; refused for the engine."""
+    """Its startup probe; refused for the engine."""
 
     readiness_probe: Open | None = None
-    """How its readiness is judged; refused for the engine."""
+    """Its readiness probe; refused for the engine."""
 
     liveness_probe: Open | None = None
-    """How its life is judged; refused for the engine."""
+    """Its liveness probe; refused for the engine."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -267,7 +267,7 @@ class Template(StrictModel):
     """Labels and annotations."""
 
     spec: TemplatePodSpec = TemplatePodSpec()
-    """What a PodSpec can have, but for fields that Kvasir sets."""
+    """A PodSpec, without the fields that Kvasir sets."""
 
     @property
     def container_names(self) -> tuple[str, ...]:

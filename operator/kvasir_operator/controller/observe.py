@@ -29,12 +29,13 @@ from kvasir_operator.kinds import (
     SECRETS,
 )
 from kvasir_operator.plan.model_download.job_state import job_suffix
-from kvasir_operator.plan.observed import Hardware, Observed
+from kvasir_operator.plan.observed import Hardware, Observed, ScalingProblem
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.spec_facts import device_of, secrets_of, storage_of
 
 _REMEMBER_SECONDS = 60.0
+_MADE = {"hpa": AUTOSCALERS, "keda": SCALED_OBJECTS}
 
 Value = TypeVar("Value")
 
@@ -60,9 +61,15 @@ class Observer:
     """Maker of `Observed`, the state of an LLMDeployment and its surroundings."""
 
     def __init__(
-        self, cluster: Cluster, view: View, settings: OperatorSettings, routers: RouterAnswers
+        self,
+        cluster: Cluster,
+        view: View,
+        settings: OperatorSettings,
+        routers: RouterAnswers,
+        scaling: Callable[[Key], ScalingProblem | None],
     ) -> None:
         self._cluster = cluster
+        self._scaling = scaling
         self._routers = routers
         self._view = view
         self._settings = settings
@@ -108,6 +115,7 @@ class Observer:
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             autoscaler=await self._autoscaler(deployment, key),
+            scaling=self._scaling(key),
             ready_routers=len(view.ready_routers(self._settings.router_namespace)),
             silent_routers=self._routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
@@ -144,11 +152,13 @@ class Observer:
         return str(last.get("message") or "")
 
     async def _autoscaler(self, deployment: LLMDeployment, key: Key) -> Object | None:
-        if deployment.spec.autoscaling is None:
+        wanted = deployment.spec.autoscaling
+        kind = _MADE.get(wanted.controller) if wanted is not None else None
+        if kind is None:
             return None
-        has_keda = SCALED_OBJECTS.plural in await self._optional.get()
-        kind = SCALED_OBJECTS if has_keda else AUTOSCALERS
-        if kind.plural not in self._settings.optional_kinds:
+        if kind is AUTOSCALERS and kind.plural not in self._settings.optional_kinds:
+            return None
+        if kind is SCALED_OBJECTS and kind.plural not in await self._optional.get():
             return None
         return await self._cluster.get(kind, key.namespace, key.name)
 

@@ -1,4 +1,4 @@
-"""Autoscaler of a deployment: KEDA where it is installed, else a HorizontalPodAutoscaler."""
+"""Autoscaler of a deployment: the operator's own, a HorizontalPodAutoscaler or KEDA's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ up, but each knows all prompts that engines still have to compute. Most of a que
 
 
 def plan_autoscaling(inputs: PlanInputs) -> StepResult:
-    """Want a ScaledObject or a HorizontalPodAutoscaler, and the other one, or both, deleted.
+    """Want the autoscaler that `controller` names, if it is none of ours, and every other one
+    deleted; set ScalingActive.
 
     Deleting one changes no replicas: they are in the LLMDeployment's own spec.
     """
@@ -29,44 +30,95 @@ def plan_autoscaling(inputs: PlanInputs) -> StepResult:
     possible = (*((scaled_object,) if has_keda else ()), *((autoscaler,) if has_own else ()))
     if wanted is None:
         return StepResult(deletions=possible)
-    active, message = _is_active(inputs, has_keda)
-    reason = Reason.AS_EXPECTED if active else Reason.METRICS_MISSING
-    if has_keda:
-        scaled_object["spec"] = _scaled_object(inputs, wanted)
-    else:
-        autoscaler["spec"] = _autoscaler(inputs, wanted)
+    made: Object = {}
+    if wanted.controller == "keda":
+        made = scaled_object
+        made["spec"] = _scaled_object(inputs, wanted)
+    elif wanted.controller == "hpa":
+        made = autoscaler
+        made["spec"] = _autoscaler(inputs, wanted)
+    active, reason, message = _VERDICTS[wanted.controller](inputs)
     return StepResult(
-        manifests=possible[:1],
-        deletions=possible[1:],
+        manifests=tuple(each for each in possible if each is made),
+        deletions=tuple(each for each in possible if each is not made),
         conditions=(ConditionValue(ConditionType.SCALING_ACTIVE, active, reason, message),),
-        requeue=None if active else _LOOK_AGAIN,
+        requeue=_LOOK_AGAIN if made and not active else None,
     )
 
 
 _LOOK_AGAIN = 30.0
 """Seconds after which an autoscaler that does not work is looked at again: none is watched."""
 
+_Verdict = tuple[bool | None, Reason, str]
+_ACTIVE: _Verdict = (True, Reason.AS_EXPECTED, "")
 
-def _is_active(inputs: PlanInputs, has_keda: bool) -> tuple[bool | None, str]:
-    """Tell if replicas follow the metric, by what the autoscaler says of itself, and why not."""
-    live = inputs.observed.autoscaler or {"metadata": {}}
-    told = condition(live, "Ready" if has_keda else "ScalingActive")
-    if told.get("status") == "True":
-        return True, ""
+
+def _ours(inputs: PlanInputs) -> _Verdict:
+    """Tell if the operator scales the model, by its last looks."""
+    found = inputs.observed.scaling
+    if found is None:
+        return None, Reason.METRICS_MISSING, "The operator has not looked at the load yet."
+    if found.by:
+        return (
+            False,
+            Reason.SCALED_BY_ANOTHER,
+            f"{found.by} scales this, too, so the operator does not; delete it, or remove"
+            " spec.autoscaling.",
+        )
+    if found.message:
+        stays = f"replicas stay at {inputs.spec.replicas}"
+        return False, Reason.METRICS_MISSING, f"The load is not known, so {stays}: {found.message}."
+    return _ACTIVE
+
+
+def _hpa(inputs: PlanInputs) -> _Verdict:
     stays = f"replicas stay at {inputs.spec.replicas}"
-    if not has_keda and AUTOSCALERS.plural not in inputs.settings.optional_kinds:
-        return False, (
-            f"The operator may make no HorizontalPodAutoscaler and KEDA is not installed: {stays}."
-            " Add horizontalpodautoscalers to operator.optionalKinds of the chart, or install KEDA."
+    if AUTOSCALERS.plural not in inputs.settings.optional_kinds:
+        return _missing(
+            f"The operator may make no HorizontalPodAutoscaler: {stays}. Add"
+            " horizontalpodautoscalers to operator.optionalKinds of the chart."
         )
-    if not has_keda and not inputs.settings.external_metrics_port:
-        return False, (
-            f"The operator serves no metrics to autoscalers and KEDA is not installed: {stays}."
-            " Set externalMetrics.enabled=true in the chart, or install KEDA."
+    told = _told(inputs, "ScalingActive")
+    if told != _ACTIVE and not inputs.settings.external_metrics_port:
+        return _missing(
+            f"The operator serves no metrics to autoscalers: {stays}."
+            " Set externalMetrics.enabled=true in the chart."
         )
+    return told or _SILENT
+
+
+def _keda(inputs: PlanInputs) -> _Verdict:
+    if SCALED_OBJECTS.plural not in inputs.observed.optional:
+        return _missing(
+            f"KEDA is not installed, or operator.optionalKinds of the chart has no scaledobjects:"
+            f" replicas stay at {inputs.spec.replicas}."
+        )
+    return _told(inputs, "Ready") or _SILENT
+
+
+_VERDICTS = {"kvasir": _ours, "hpa": _hpa, "keda": _keda}
+
+
+def _missing(message: str) -> _Verdict:
+    return False, Reason.METRICS_MISSING, message
+
+
+_SILENT: _Verdict = (
+    None,
+    Reason.METRICS_MISSING,
+    "The autoscaler has not said yet if it has its metric.",
+)
+
+
+def _told(inputs: PlanInputs, kind: str) -> _Verdict | None:
+    """Return what the autoscaler says of itself; None if it says nothing."""
+    told = condition(inputs.observed.autoscaler or {"metadata": {}}, kind)
+    if told.get("status") == "True":
+        return _ACTIVE
     if told.get("status") == "False":
-        return False, f"The autoscaler cannot work: {told.get('message') or told.get('reason')}"
-    return None, "The autoscaler has not said yet if it has its metric."
+        why = told.get("message") or told.get("reason")
+        return _missing(f"The autoscaler cannot work: {why}")
+    return None
 
 
 def _target(inputs: PlanInputs) -> Object:

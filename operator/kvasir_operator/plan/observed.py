@@ -35,6 +35,16 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingProblem:
+    """Reason why the operator does not scale a model."""
+
+    message: str = ""
+    """A clause; "" = nothing does."""
+    by: str = ""
+    """Another autoscaler that scales it; "" = none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that `plan` looks at, as it is at one moment."""
 
@@ -70,6 +80,8 @@ class Observed:
     """Plurals of the optional kinds that the cluster has."""
     autoscaler: Object | None = None
     """Its ScaledObject or HorizontalPodAutoscaler, where one is wanted."""
+    scaling: ScalingProblem | None = None
+    """Reason why the operator does not scale it; None = it has not been looked at yet."""
     ready_routers: int = 0
     """Router pods that get requests."""
     silent_routers: tuple[str, ...] = ()

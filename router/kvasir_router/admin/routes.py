@@ -106,6 +106,11 @@ class AdminRoutes:
             raise _ProblemError(400, message, "bad_request")
         return _json(report)
 
+    async def all_scaling(self, request: Request) -> Response:
+        """Return the scaling signals of every model, also of those without a replica."""
+        await self._statistics.gather()
+        return _json({"models": self._statistics.all_scaling()})
+
     async def set_policy(self, request: Request) -> Response:
         """Set a model's policy.
 
@@ -175,6 +180,7 @@ def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
             Endpoint("/serving", routes.serving),
             Endpoint("/debug/fleet", routes.fleet),
             Endpoint("/debug/route", routes.explain, ("POST",), Envelope),
+            Endpoint("/scaling", routes.all_scaling),
             Endpoint("/scaling/{model:path}", routes.scaling),
             Endpoint("/policy/{model:path}", routes.set_policy, ("PUT", "POST"), PolicyChange),
         ],

@@ -46,3 +46,8 @@ class Statistics:
         """Return the signals of how many replicas the model needs."""
         waiting = self.waiting(model)
         return self._gateway.signals.report(model, *waiting, self.latencies(model.name))
+
+    def all_scaling(self) -> dict[str, dict[str, Any]]:
+        """Return the signals of every model, by name, also of those without a replica."""
+        models = list(self._gateway.fleet.models.values())
+        return {model.name: self.scaling(model) for model in models}

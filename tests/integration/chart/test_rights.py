@@ -107,6 +107,8 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     needed = [
         *reads,
         ("patch", "llmdeployments.kvasir.dev/status"),
+        ("patch", "llmdeployments.kvasir.dev/scale"),
+        ("list", "horizontalpodautoscalers.autoscaling"),
         ("create", "deployments.apps"),
         ("patch", "services"),
         ("delete", "jobs.batch"),
@@ -134,7 +136,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("create", "pods"),
         ("create", "pods/exec"),
         ("patch", "llmdeployments.kvasir.dev"),
-        ("patch", "llmdeployments.kvasir.dev/scale"),
+        ("list", "podmonitors.monitoring.coreos.com"),
         ("delete", "persistentvolumeclaims"),
         ("create", "clusterroles.rbac.authorization.k8s.io"),
         ("create", "rolebindings.rbac.authorization.k8s.io", "kvasir"),

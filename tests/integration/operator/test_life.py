@@ -355,7 +355,7 @@ async def test_autoscaling_on_and_off_at_four(site: Any, start: Any, plane: Any)
     async def no_autoscaler() -> bool:
         return not await autoscaler()
 
-    bounds = {"minReplicas": 1, "maxReplicas": 8}
+    bounds = {"controller": "hpa", "minReplicas": 1, "maxReplicas": 8}
     await site.apply(replicas=4, autoscaling=bounds)
     await site.eventually(autoscaler, "an autoscaler")
     plane.kubectl("-n", site.namespace, "scale", "llmd/m", "--replicas=5")

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.go_modules import KEDA, PROMETHEUS_OPERATOR, module_directory
+from kvasir.kube.objects import condition
 from kvasir_operator.kinds import AUTOSCALERS, POD_MONITORS, RULES, SCALED_OBJECTS
 
 PROMETHEUS = "example/prometheus-operator-crd/monitoring.coreos.com_{}.yaml"
@@ -46,18 +47,20 @@ def foreign(plane: Any) -> Iterator[Callable[..., None]]:
 async def test_what_others_define_comes_and_goes(site: Any, start: Any, foreign: Any) -> None:
     """Their own schemas take every field: an apply with one that they lack is refused."""
     operator = start()
-    await site.apply(autoscaling={"maxReplicas": 4})
+    await site.apply(autoscaling={"controller": "keda", "maxReplicas": 4})
     await site.until("Ready", "True")
 
-    async def autoscaler_alone() -> bool:
-        return await site.cluster.get(AUTOSCALERS, site.namespace, "m") is not None
+    async def keda_is_missed() -> bool:
+        told = condition(await site.get(), "ScalingActive")
+        return "KEDA is not installed" in str(told.get("message"))
 
     async def theirs() -> bool:
         kinds = (SCALED_OBJECTS, POD_MONITORS, RULES)
         found = [await site.cluster.get(kind, site.namespace, "m") for kind in kinds]
-        return all(found) and not await autoscaler_alone()
+        return all(found) and not await keda_is_missed()
 
-    await site.eventually(autoscaler_alone, "an autoscaler")
+    await site.eventually(keda_is_missed, "a sentence about KEDA")
+    assert await site.cluster.get(AUTOSCALERS, site.namespace, "m") is None
     foreign(True)
     await site.eventually(theirs, "a ScaledObject, a PodMonitor and a PrometheusRule")
     await site.until("Degraded", "False")
@@ -69,9 +72,8 @@ async def test_what_others_define_comes_and_goes(site: Any, start: Any, foreign:
     assert group["rules"]
 
     foreign(False)
-    await site.eventually(autoscaler_alone, "an autoscaler again")
+    await site.eventually(keda_is_missed, "a sentence about KEDA again")
     await site.until("Ready", "True")
-    # Of the HorizontalPodAutoscaler nobody serves the metric
     await site.until("ScalingActive", "False", "MetricsMissing")
     await site.until("Degraded", "True", "MetricsMissing")
     assert operator.stop() == 0

@@ -89,16 +89,22 @@ class Operator:
 
 
 class Routers:
-    """A router that serves what `serving` has."""
+    """A router that serves what `serving` has, and reports `loads`."""
 
     def __init__(self) -> None:
         self.serving: set[str] = set()
+        self.loads: dict[str, dict[str, Any]] = {}
+        """Scaling signals by model."""
         routers = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"serving": sorted(routers.serving)}).encode()
-                self.send_response(200 if self.path == "/serving" else 404)
+                answers = {
+                    "/serving": {"serving": sorted(routers.serving)},
+                    "/scaling": {"models": routers.loads},
+                }
+                body = json.dumps(answers.get(self.path)).encode()
+                self.send_response(200 if self.path in answers else 404)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kvasir_operator.plan.observed import ScalingProblem
+
 SCALED = {
     "model": {"uri": "builtin://kvasir-tiny", "name": "org/chat"},
     "replicas": 4,
@@ -19,42 +21,75 @@ def kinds(objects: Any) -> set[str]:
     return {each["kind"] for each in objects} & {"ScaledObject", "HorizontalPodAutoscaler"}
 
 
+HPA, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
+
+
+def scaled(make: Any, controller: str, **more: Any) -> dict[str, Any]:
+    return make.merged(SCALED, {"autoscaling": {"controller": controller, **more}})  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
-    ("optional", "scaled", "made", "gone"),
+    ("optional", "controller", "made", "gone"),
     [
-        ((), True, {"HorizontalPodAutoscaler"}, set()),
-        ((), False, set(), {"HorizontalPodAutoscaler"}),
-        (KEDA, True, {"ScaledObject"}, {"HorizontalPodAutoscaler"}),
-        (KEDA, False, set(), {"ScaledObject", "HorizontalPodAutoscaler"}),
+        ((), "kvasir", set(), {HPA}),
+        ((), "hpa", {HPA}, set()),
+        ((), "keda", set(), {HPA}),
+        ((), None, set(), {HPA}),
+        (KEDA, "kvasir", set(), {SCALED_OBJECT, HPA}),
+        (KEDA, "hpa", {HPA}, {SCALED_OBJECT}),
+        (KEDA, "keda", {SCALED_OBJECT}, {HPA}),
+        (KEDA, None, set(), {SCALED_OBJECT, HPA}),
     ],
 )
-def test_one_of_the_two(
-    world: Any, make: Any, optional: Any, scaled: bool, made: set[str], gone: set[str]
+def test_the_controller_is_the_only_one(
+    world: Any, make: Any, optional: Any, controller: str | None, made: set[str], gone: set[str]
 ) -> None:
-    spec = SCALED if scaled else {key: SCALED[key] for key in ("model", "replicas")}
+    plain = {key: SCALED[key] for key in ("model", "replicas")}
+    spec = scaled(make, controller) if controller else plain
     plan = world(spec).see(optional=frozenset(optional)).plan()
     assert kinds(plan.manifests) == made
     assert kinds(plan.deletions) == gone
     assert make.manifest(plan, "Deployment")["spec"]["replicas"] == 4
 
 
-@pytest.mark.parametrize(
-    ("optional", "made", "active"), [((), set(), "False"), (KEDA, {"ScaledObject"}, "Unknown")]
-)
-def test_without_the_right_to_make_autoscalers(
-    world: Any, make: Any, optional: Any, made: set[str], active: str
-) -> None:
+def test_without_the_right_to_make_autoscalers(world: Any, make: Any) -> None:
     settings = replace(make.SETTINGS, optional_kinds=("scaledobjects",))
-    plan = world(SCALED, settings).see(optional=frozenset(optional)).plan()
-    assert kinds(plan.manifests) == made
-    assert kinds(plan.deletions) == set()
+    plan = world(scaled(make, "hpa"), settings).plan()
+    assert kinds(plan.manifests) == kinds(plan.deletions) == set()
     status, _, message = make.condition(plan, "ScalingActive")
-    assert status == active
-    assert ("operator.optionalKinds" in message) == (not optional)
+    assert status == "False"
+    assert "operator.optionalKinds" in message
+
+
+@pytest.mark.parametrize(
+    ("seen", "status", "reason", "words"),
+    [
+        (None, "Unknown", "MetricsMissing", "has not looked at the load yet"),
+        (ScalingProblem(), "True", "AsExpected", ""),
+        (
+            ScalingProblem("no router is Ready"),
+            "False",
+            "MetricsMissing",
+            "replicas stay at 4: no router is Ready.",
+        ),
+        (
+            ScalingProblem("x scales it", "HorizontalPodAutoscaler x"),
+            "False",
+            "ScaledByAnother",
+            "HorizontalPodAutoscaler x scales this, too, so the operator does not; delete it",
+        ),
+    ],
+)
+def test_whether_the_operator_scales_is_told(
+    world: Any, make: Any, seen: Any, status: str, reason: str, words: str
+) -> None:
+    found = make.condition(world(SCALED).see(scaling=seen).plan(), "ScalingActive")
+    assert found[:2] == (status, reason)
+    assert words in found[2]
 
 
 def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: Any) -> None:
-    spec = make.manifest(world(SCALED).plan(), "HorizontalPodAutoscaler")["spec"]
+    spec = make.manifest(world(scaled(make, "hpa")).plan(), HPA)["spec"]
     assert spec["scaleTargetRef"]["kind"] == "LLMDeployment"
     (metric,) = spec["metrics"]
     assert metric["external"]["metric"] == {
@@ -70,8 +105,8 @@ def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: A
 def test_keda_counts_what_every_router_knows_once(
     world: Any, make: Any, metric: str, how: str
 ) -> None:
-    scaled = make.merged(SCALED, {"autoscaling": {"metric": metric}})
-    spec = make.manifest(world(scaled).see(optional=KEDA).plan(), "ScaledObject")["spec"]
+    one = world(scaled(make, "keda", metric=metric))
+    spec = make.manifest(one.see(optional=KEDA).plan(), "ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
     assert trigger["metadata"]["valueLocation"] == metric
     assert trigger["metadata"]["aggregationType"] == how
@@ -79,7 +114,7 @@ def test_keda_counts_what_every_router_knows_once(
 
 def test_keda_asks_all_routers(world: Any, make: Any) -> None:
     model = {"uri": "builtin://kvasir-tiny", "name": "org/chat", "aliases": ["old"]}
-    one = world({**SCALED, "model": model}).see(optional=KEDA)
+    one = world({**scaled(make, "keda"), "model": model}).see(optional=KEDA)
     spec = make.manifest(one.plan(), "ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
     assert trigger["metadata"]["url"] == (
@@ -119,7 +154,8 @@ def test_whether_it_works_is_told(
     world: Any, make: Any, port: int, optional: Any, live: Any, status: str, words: str
 ) -> None:
     settings = replace(make.SETTINGS, external_metrics_port=port)
-    one = world(SCALED, settings).see(optional=frozenset(optional), autoscaler=live)
+    spec = scaled(make, "keda" if optional else "hpa")
+    one = world(spec, settings).see(optional=frozenset(optional), autoscaler=live)
     one.step()
     one.pods(*(make.pod(name, one.revision, up=True, routed=True) for name in "abcd"))
     made = one.step()

@@ -28,7 +28,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "resources": {"limits": {"nvidia.com/gpu": 2, "memory": "64Gi"}},
         "parallelism": {"tensor": 2},
         "cache": {"pvc": {"size": "200Gi", "accessModes": ["ReadWriteMany"]}},
-        "autoscaling": {"minReplicas": 1, "maxReplicas": 4},
+        "autoscaling": {"controller": "hpa", "minReplicas": 1, "maxReplicas": 4},
     },
     "template": {
         "model": {"uri": "builtin://kvasir-tiny"},

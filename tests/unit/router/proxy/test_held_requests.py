@@ -49,7 +49,9 @@ async def test_a_model_without_replicas_holds_requests_until_one_comes(
     queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
     await eventually(lambda: queue.waiting(model) == 1)
     scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
-    assert (scaling["replicas"], scaling["queue"]) == (0, 1)
+    assert (scaling["replicas"], scaling["queue"], scaling["concurrency"]) == (0, 1, 1)
+    everything = (await client.get(f"{router.admin_url}/scaling")).json()
+    assert everything == {"models": {"m": scaling}}
     replica = await start_replica()
     write_config(router.config, [model_entry("m", replica)])
     assert (await task).status_code == 200

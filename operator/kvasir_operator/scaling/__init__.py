@@ -1,0 +1,1 @@
+"""The operator's own autoscaler: replicas of an LLMDeployment by what all routers see."""
