@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.wire.input_error import InputError, shown
 from kvasir.wire.responses_chat.function_tools import chat_choice, chat_tools
-from kvasir.wire.responses_chat.input_error import InputError, shown
 from kvasir.wire.responses_chat.input_items import Conversation
 
 

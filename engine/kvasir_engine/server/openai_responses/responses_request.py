@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kvasir.wire.input_error import InputError
 from kvasir.wire.responses_chat.chat_fields import ResponsesChat, chat_of_response
-from kvasir.wire.responses_chat.input_error import InputError
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.body_parser import parse_body
 from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
