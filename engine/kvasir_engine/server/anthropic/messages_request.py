@@ -32,7 +32,7 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
     chat.max_tokens = body.max_tokens
     chat.stop = body.stop_sequences
     chat.temperature, chat.top_p, chat.top_k = body.temperature, body.top_p, body.top_k
-    chat.stream, chat.priority = body.stream, body.priority
+    chat.stream, chat.priority, chat.resume = body.stream, body.priority, body.resume
     if isinstance(body.tool_choice, Mapping) and body.tool_choice.get("disable_parallel_tool_use"):
         chat.parallel_tool_calls = False
     if isinstance(body.thinking, Mapping):
@@ -42,6 +42,9 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
         prepared = await preparer.chat_of(chat, request_id)
     except ApiError as error:
         raise error.renamed(_SENT_AS) from error
+    for run in prepared.runs:
+        # All of a resumed answer's events are made again: the writer leaves out what was sent.
+        run.sent_chars = 0
     return prepared
 
 
