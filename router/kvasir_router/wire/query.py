@@ -149,7 +149,7 @@ class Query:
                 fields = chat_of_response(self.body).fields
             else:
                 given = {name: getattr(self.envelope, name) for name in MESSAGES_FIELDS}
-                fields = chat_of_messages(given)
+                fields = chat_of_messages(given).fields
         except _UNREADABLE:
             return b""
         return chat_text(fields, fields["messages"], lora=self.lora)

@@ -16,8 +16,9 @@ _TYPES = {
 """Types of the blocks that a content may have, by what it is the content of."""
 
 
-def chat_messages(system: Any, messages: Any) -> list[dict[str, Any]]:
-    """Return a chat's messages. Raises InputError with the path of what cannot be shown.
+def chat_messages(system: Any, messages: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a chat's messages, and the place in the body that each was made of. Raises InputError
+    with the path of what cannot be shown.
 
     A tool_result becomes a message of the role tool; thinking becomes `reasoning_content`.
     """
@@ -26,10 +27,12 @@ def chat_messages(system: Any, messages: Any) -> list[dict[str, Any]]:
     if not messages:
         raise InputError("messages must not be empty.", "messages")
     made: list[dict[str, Any]] = []
+    origins: list[str] = []
     if system is not None:
         text = "\n".join(_texts(system, "system", "system"))
         if text:
             made.append({"role": "system", "content": text})
+            origins.append("system")
     calls: dict[str, str] = {}
     for at, message in enumerate(messages):
         param = f"messages[{at}]"
@@ -45,8 +48,9 @@ def chat_messages(system: Any, messages: Any) -> list[dict[str, Any]]:
             made += _user_messages(content, calls)
         else:
             made.append(_assistant_message(content, calls))
+        origins += [param] * (len(made) - len(origins))
     _check_last(made, f"messages[{len(messages) - 1}]")
-    return made
+    return made, origins
 
 
 def _check_last(made: list[dict[str, Any]], param: str) -> None:

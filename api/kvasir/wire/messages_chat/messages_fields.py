@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvasir.wire.chat_of_body import ChatOfBody
 from kvasir.wire.input_error import InputError, shown
 from kvasir.wire.messages_chat.client_tools import chat_choice, chat_tools
 from kvasir.wire.messages_chat.message_blocks import chat_messages
@@ -13,10 +14,10 @@ MESSAGES_FIELDS = ("system", "messages", "tools", "tool_choice", "thinking", "ca
 """Fields of a body that decide its prompt's tokens or their KV."""
 
 
-def chat_of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a chat's body that decide its prompt; of `body` only MESSAGES_FIELDS are
-    read. Raises InputError with the path of what is wrong."""
-    messages = chat_messages(body.get("system"), body.get("messages"))
+def chat_of_messages(body: Mapping[str, Any]) -> ChatOfBody:
+    """Return the chat of a parsed body, of which only MESSAGES_FIELDS are read. Raises InputError
+    with the path of what is wrong."""
+    messages, origins = chat_messages(body.get("system"), body.get("messages"))
     fields: dict[str, Any] = {"messages": messages}
     if messages[-1]["role"] == "assistant":
         fields["continue_final_message"] = True
@@ -29,7 +30,7 @@ def chat_of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
         fields["chat_template_kwargs"] = {"enable_thinking": thinks(body["thinking"])}
     if body.get("cache_salt") is not None:
         fields["cache_salt"] = body["cache_salt"]
-    return fields
+    return ChatOfBody(fields, origins)
 
 
 def thinks(thinking: Any) -> bool:

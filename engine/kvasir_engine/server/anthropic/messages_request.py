@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kvasir.wire.chat_of_body import ChatOfBody
 from kvasir.wire.input_error import InputError, shown
 from kvasir.wire.messages_chat.messages_fields import chat_of_messages
 from kvasir_engine.server.anthropic.messages_body import CountTokensBody, MessagesBody
@@ -19,6 +20,7 @@ from kvasir_engine.server.openai.schema import ChatBody
 _SENT_AS = (
     (re.compile(r"\.function\.parameters\b"), ".input_schema"),
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"\btool_choice 'required'"), "tool_choice 'any'"),
     (re.compile(r"^stop\b"), "stop_sequences"),
     (re.compile(r"^thinking_token_budget\b"), "thinking.budget_tokens"),
 )
@@ -28,7 +30,8 @@ _SENT_AS = (
 async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> PreparedRequest:
     """Prepare POST /v1/messages. Raises ApiError."""
     body = parse_body(raw, MessagesBody)
-    chat = _chat_body(body, cache_salt=body.cache_salt)
+    given = _chat(body, cache_salt=body.cache_salt)
+    chat = ChatBody(**given.fields, model=body.model)
     chat.max_tokens = body.max_tokens
     chat.stop = body.stop_sequences
     chat.temperature, chat.top_p, chat.top_k = body.temperature, body.top_p, body.top_k
@@ -41,7 +44,7 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
     try:
         prepared = await preparer.chat_of(chat, request_id)
     except ApiError as error:
-        raise error.renamed(_SENT_AS) from error
+        raise error.renamed(_SENT_AS, given.origins) from error
     for run in prepared.runs:
         # All of a resumed answer's events are made again: the writer leaves out what was sent.
         run.sent_chars = 0
@@ -50,15 +53,16 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
 
 async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
     """Return the answer to POST /v1/messages/count_tokens. Raises ApiError."""
-    chat = _chat_body(parse_body(raw, CountTokensBody))
+    body = parse_body(raw, CountTokensBody)
+    given = _chat(body)
     try:
-        prompt = await preparer.chat_prompt(chat)
+        prompt = await preparer.chat_prompt(ChatBody(**given.fields, model=body.model))
     except ApiError as error:
-        raise error.renamed(_SENT_AS) from error
+        raise error.renamed(_SENT_AS, given.origins) from error
     return msgspec.json.encode({"input_tokens": len(prompt.token_ids)})
 
 
-def _chat_body(body: CountTokensBody, cache_salt: str | None = None) -> ChatBody:
+def _chat(body: CountTokensBody, cache_salt: str | None = None) -> ChatOfBody:
     """Return the chat that has the same prompt."""
     given = {
         "system": body.system,
@@ -69,7 +73,7 @@ def _chat_body(body: CountTokensBody, cache_salt: str | None = None) -> ChatBody
         "cache_salt": cache_salt,
     }
     try:
-        return ChatBody(**chat_of_messages(given), model=body.model)
+        return chat_of_messages(given)
     except InputError as error:
         raise invalid(str(error), error.param, error.code) from error
 

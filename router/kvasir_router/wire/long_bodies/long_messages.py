@@ -31,7 +31,7 @@ def read_long_messages(body: bytes, outline: Outline, lora: str) -> LongPrompt:
     try:
         given: dict[str, object] = read_fields(body, outline, _FIELDS)
         messages, whole = _leading_messages(body, outline)
-        chat = chat_of_messages({**given, "messages": messages})
+        chat = chat_of_messages({**given, "messages": messages}).fields
         text = chat_text(chat, chat["messages"], lora=lora)
     except _UNREADABLE:
         whole = False

@@ -16,22 +16,26 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "rain"}
 CALLED = {"role": "assistant", "content": [USE]}
 
 
+def messages_of(system: Any, messages: Any) -> list[dict[str, Any]]:
+    return chat_messages(system, messages)[0]
+
+
 def of_user(*blocks: Any) -> dict[str, Any]:
     return {"role": "user", "content": list(blocks)}
 
 
 def test_a_text_and_blocks_of_text_are_the_same() -> None:
     blocks = [{**TEXT, "cache_control": {"type": "ephemeral"}}, {**TEXT, "text": "y"}]
-    assert chat_messages(None, [of_user(*blocks)]) == [{"role": "user", "content": "x\ny"}]
-    assert chat_messages("Be", [HI]) == chat_messages([{**TEXT, "text": "Be"}], [HI])
-    assert chat_messages("", [HI]) == [HI]
+    assert messages_of(None, [of_user(*blocks)]) == [{"role": "user", "content": "x\ny"}]
+    assert messages_of("Be", [HI]) == messages_of([{**TEXT, "text": "Be"}], [HI])
+    assert messages_of("", [HI]) == [HI]
 
 
 def test_an_assistant_s_blocks_are_one_message() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     messages = [HI, {"role": "assistant", "content": [thought, TEXT, USE]}, of_user(RESULT)]
     function = {"name": "f", "arguments": {"city": "Oslo"}}
-    assert chat_messages(None, messages)[1:] == [
+    assert messages_of(None, messages)[1:] == [
         {
             "role": "assistant",
             "content": "x",
@@ -43,10 +47,15 @@ def test_an_assistant_s_blocks_are_one_message() -> None:
 
 
 def test_results_keep_their_place_among_texts() -> None:
-    made = chat_messages(None, [HI, CALLED, of_user(TEXT, RESULT, TEXT, TEXT)])
+    made = messages_of(None, [HI, CALLED, of_user(TEXT, RESULT, TEXT, TEXT)])
     assert [(each["role"], each["content"]) for each in made[2:]] == [
         *(("user", "x"), ("tool", "rain"), ("user", "x\nx")),
     ]
+
+
+def test_places_are_those_of_the_body() -> None:
+    _, origins = chat_messages("Be", [HI, CALLED, of_user(TEXT, RESULT, TEXT), HI])
+    assert origins == ["system", *(f"messages[{at}]" for at in (0, 1, 2, 2, 2, 3))]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +68,7 @@ def test_results_keep_their_place_among_texts() -> None:
     ],
 )
 def test_a_result_is_its_text(fields: dict[str, Any], text: str) -> None:
-    made = chat_messages(None, [HI, CALLED, of_user({**RESULT, **fields})])
+    made = messages_of(None, [HI, CALLED, of_user({**RESULT, **fields})])
     assert made[-1]["content"] == text
 
 
@@ -92,6 +101,6 @@ def test_what_cannot_be_shown_is_refused_with_its_place(
     messages: Any, sentence: str, param: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        chat_messages(None, messages)
+        messages_of(None, messages)
     assert sentence in str(refused.value)
     assert refused.value.param == param

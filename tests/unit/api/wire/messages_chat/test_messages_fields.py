@@ -17,7 +17,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 
 
 def fields_of(**body: Any) -> dict[str, Any]:
-    return chat_of_messages({"messages": [HI], **body})
+    return chat_of_messages({"messages": [HI], **body}).fields
 
 
 def test_what_decides_the_prompt() -> None:

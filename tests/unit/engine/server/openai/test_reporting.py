@@ -136,7 +136,7 @@ async def test_other_bodies_are_the_prompts_that_a_router_makes_of_them(
     with state.prompt_reporter.subscribe():
         assert (await server.post(path, body)).status_code == 200
     [prompt] = queued
-    chat = chat_of_messages(body) if path == "/v1/messages" else chat_of_response(body).fields
+    chat = (chat_of_messages if path == "/v1/messages" else chat_of_response)(body).fields
     assert prompt.pieces == chat_pieces(chat)
     text = render_chat(template, ChatBody(**chat), chat["messages"])
     request = server.core.requests[-1]

@@ -26,7 +26,7 @@ def read(body: dict[str, Any]) -> LongPrompt:
 
 
 def text_of(body: dict[str, Any]) -> bytes:
-    return b"".join(chat_pieces(chat_of_messages(body)))
+    return b"".join(chat_pieces(chat_of_messages(body).fields))
 
 
 def test_all_of_it_is_read_up_to_the_bounds() -> None:
