@@ -11,6 +11,7 @@ from support import broken_messages, broken_responses, broken_streams
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 from kvasir_router.options.router_settings import QueueLimits
+from kvasir_router.wire.http_request import Limits
 
 
 @dataclass
@@ -154,6 +155,24 @@ async def test_refusals_have_the_protocol_s_form(
 ) -> None:
     router, replica = await one(keys_file=keys_file({"id": "a"}))
     refused = await send(router, **fields)
+    assert refused.status_code == status
+    assert sentence in protocol.sentence(refused)
+    assert not replica.requests
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (b"[]", 400, "must be a JSON object"),
+        (b'{"model": "m"', 400, "is not a JSON object"),
+        (b'{"model": "m", "x": "%b"}' % (b"x" * 100_000), 413, "larger than 90000 bytes"),
+    ],
+)
+async def test_so_have_those_of_bodies(
+    one, client, protocol, body: bytes, status: int, sentence: str
+) -> None:
+    router, replica = await one(limits=Limits(body_bytes=90_000))
+    refused = await client.post(router.url + protocol.path, content=body)
     assert refused.status_code == status
     assert sentence in protocol.sentence(refused)
     assert not replica.requests
