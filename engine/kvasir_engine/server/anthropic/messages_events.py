@@ -52,6 +52,8 @@ class MessagesEventWriter(StreamWriter):
         if not self._started:
             self._started = True
             message = answer.message([], answer.end_fields(None, None))
+            # What came with it depends on the cuts between updates, and nothing else does.
+            message["usage"]["output_tokens"] = 0
             self._add("message_start", message=message)
         ended = update.finish_reason is not None
         for piece in answer.pieces(answer.choice, update.text, last=ended):

@@ -94,6 +94,16 @@ async def test_a_stream_broken_at_any_event_joins_to_the_unbroken_one(
         assert joined(received + rest) == unbroken, broken_at
 
 
+async def test_a_stream_begins_alike_whatever_the_cuts(start: Any) -> None:
+    server = await start(THOUGHT, fleet_secret="fleet")
+    made = []
+    for server.core.tokens_a_batch in (1, 5):
+        made.append(joined(await read(server, ASK)))
+        del made[-1][0]["message"]["id"]
+    assert made[0] == made[1]
+    assert made[0][0]["message"]["usage"]["output_tokens"] == 0
+
+
 async def test_one_that_broke_twice_is_gone_on_with(start: Any) -> None:
     answer, body = BODIES["thinking and a call"]
     server = await start(answer, fleet_secret="fleet")
