@@ -14,6 +14,7 @@ import msgspec
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.proxy.resuming.message_progress import read_message_progress
 from kvasir_router.proxy.resuming.obstacle import Obstacle, ObstacleError
 from kvasir_router.proxy.resuming.response_progress import read_response_progress
 from kvasir_router.proxy.resuming.stream_progress import Progress, read_progress, resume_body
@@ -28,6 +29,12 @@ _DECIDING = (
     *("include", "top_logprobs"),
 )
 _MAX_FIELD = 1024
+_READERS = {
+    "completion": read_progress,
+    "response": read_response_progress,
+    "message": read_message_progress,
+}
+"""By the protocol of a stream's events."""
 
 # What a unary answer says of each token, which a resumed engine does not know of earlier ones.
 _TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")
@@ -55,10 +62,7 @@ def continuation(query: Query, transcript: Transcript | None) -> bytes:
     body = _movable_body(query)
     if transcript is None:
         raise ObstacleError(Obstacle.TOO_LARGE)
-    if query.request.endpoint.events == "response":
-        progress = read_response_progress(transcript.content())
-    else:
-        progress = read_progress(transcript.content())
+    progress = _READERS[query.request.endpoint.events](transcript.content())
     options = body.get("stream_options")
     wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
     if progress.done or (progress.finished and (progress.has_usage or not wants_usage)):

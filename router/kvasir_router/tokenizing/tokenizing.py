@@ -97,7 +97,7 @@ class Tokenizing:
         """Tokenise what is unknown of the prompt. True if `go` will be called, once, when that is
         done or the deadline is over; False if there is nothing to wait for."""
         tokenizer = model.spec.tokenizer
-        if query.request.endpoint.prompt == "items":
+        if query.request.endpoint.prompt in ("items", "system"):
             return False  # how another engine shows them to its model is not known
         state = self._state(model, tokenizer) if tokenizer is not None else None
         if state is None or not self._works(model, state) or not state.trust.given:

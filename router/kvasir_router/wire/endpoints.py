@@ -79,7 +79,12 @@ ENDPOINTS = (
         events="response",
     ),
     Endpoint(
-        "/v1/messages", prompt="system", usage="message", events="message", errors="anthropic"
+        "/v1/messages",
+        prompt="system",
+        usage="message",
+        resumed=True,
+        events="message",
+        errors="anthropic",
     ),
     Endpoint("/v1/messages/count_tokens", errors="anthropic"),
     Endpoint("/v1/embeddings", prompt="input", usage="prompt"),

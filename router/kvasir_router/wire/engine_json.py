@@ -13,7 +13,8 @@ class UsageDetails(msgspec.Struct):
 
 
 class UsageFields(msgspec.Struct):
-    """OpenAI's usage object, with the names of completions or those of newer endpoints."""
+    """OpenAI's usage object, with the names of completions or those of newer endpoints, or
+    Anthropic's."""
 
     prompt_tokens: int | None = None
     completion_tokens: int = 0
@@ -21,6 +22,8 @@ class UsageFields(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int = 0
     input_tokens_details: UsageDetails | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 class ErrorFields(msgspec.Struct):

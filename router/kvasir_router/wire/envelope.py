@@ -39,8 +39,8 @@ class Envelope(msgspec.Struct):
     user: Any = None
     priority: Any = None
 
-    # The prompt and what else decides its tokens (kvasir.wire.text_chain). They are decoded with
-    # the others: parsing the body's strings a second time would cost as much again.
+    # The prompt and what else decides its tokens (kvasir.wire: text_chain, messages_chat). They are
+    # decoded with the others: parsing the body's strings a second time would cost as much again.
     messages: Any = None
     prompt: Any = None
     tools: Any = None
@@ -53,6 +53,8 @@ class Envelope(msgspec.Struct):
     continue_final_message: Any = None
     add_special_tokens: Any = None
     cache_salt: Any = None
+    system: Any = None
+    thinking: Any = None
 
     resume: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     """Not decoded: that it is there is enough."""

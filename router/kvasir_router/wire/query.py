@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kvasir.wire.input_error import InputError
+from kvasir.wire.messages_chat.messages_fields import MESSAGES_FIELDS, chat_of_messages
 from kvasir.wire.responses_chat.chat_fields import chat_of_response
-from kvasir.wire.responses_chat.input_error import InputError
 from kvasir.wire.text_chain import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -20,6 +21,7 @@ from kvasir.wire.text_chain import (
 from kvasir_router.wire.envelope import NOT_GIVEN, UNREAD, Envelope, is_dense
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_scan import Outline
+from kvasir_router.wire.long_bodies.long_messages import read_long_messages
 from kvasir_router.wire.long_bodies.long_prompt import read_long_prompt, token_ids_in
 from kvasir_router.wire.long_bodies.media import NONE, Media
 
@@ -29,6 +31,7 @@ BYTES_PER_TOKEN = 4.0
 _MAX_ITEMS = 1 << 20
 """Bytes of a response's body that is decoded for its text; a longer one is not recognised."""
 
+_UNREADABLE = (InputError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _chat_fields = attrgetter(*CHAT_FIELDS)
 _NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
 
@@ -97,17 +100,21 @@ class Query:
         else:
             self._text_bytes = len(self.request.body)
         # As large as the body, and not needed again
-        envelope.messages = envelope.prompt = None
+        envelope.messages = envelope.prompt = envelope.system = None
         return text_hashes(text)
 
     def _read_outline(self, outline: Outline) -> Sequence[int]:
         request = self.request
         source = request.endpoint.prompt
-        if source == "items" and len(request.body) <= _MAX_ITEMS and not is_dense(request.body):
-            text = self._response_text()
+        is_short = len(request.body) <= _MAX_ITEMS and not is_dense(request.body)
+        if source == "items" and is_short:
+            text = self._text_of_chat()
             self._text_bytes = len(text) or len(request.body)
             return text_hashes(text)
-        prompt = read_long_prompt(request.body, outline, source, self.lora)
+        if source == "system":
+            prompt = read_long_messages(request.body, outline, self.lora)
+        else:
+            prompt = read_long_prompt(request.body, outline, source, self.lora)
         ids = token_ids_in(request.body, outline) if source == "prompt" else 0
         self._text_bytes = int(ids * BYTES_PER_TOKEN) or prompt.size
         return text_hashes(prompt.text)
@@ -128,18 +135,22 @@ class Query:
             given = _chat_fields(envelope)
             fields = {} if given == _NO_CHAT_FIELDS else dict(zip(CHAT_FIELDS, given, strict=True))
             return chat_text(fields, envelope.messages, lora=self.lora)
-        if source == "items":
-            return self._response_text()
+        if source in ("items", "system"):
+            return self._text_of_chat()
         if source == "prompt" and isinstance(envelope.prompt, str):
             fields = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""
 
-    def _response_text(self) -> bytes:
-        """The text of the chat that a response's body stands for."""
+    def _text_of_chat(self) -> bytes:
+        """The text of the chat that a response's or a message's body stands for."""
         try:
-            fields = chat_of_response(self.body).fields
-        except (InputError, msgspec.DecodeError):
+            if self.request.endpoint.prompt == "items":
+                fields = chat_of_response(self.body).fields
+            else:
+                given = {name: getattr(self.envelope, name) for name in MESSAGES_FIELDS}
+                fields = chat_of_messages(given).fields
+        except _UNREADABLE:
             return b""
         return chat_text(fields, fields["messages"], lora=self.lora)
 
@@ -157,7 +168,7 @@ class Query:
         self.request.outline = None
         self._body = None
         self.kept = None
-        self.envelope.messages = self.envelope.prompt = None
+        self.envelope.messages = self.envelope.prompt = self.envelope.system = None
 
     def header(self, name: bytes) -> bytes | None:
         """A forwarded header's value by its lower-case name; None if absent."""

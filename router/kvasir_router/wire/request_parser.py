@@ -15,6 +15,7 @@ from random import getrandbits
 
 import httptools
 
+from kvasir_router.wire.endpoints import Endpoint, endpoint_of
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.wire.http_request import (
     BodyBudget,
@@ -79,6 +80,11 @@ class RequestParser:
     def in_body(self) -> bool:
         """Return whether the header of the request that is being received is complete."""
         return self.receiving and self._head_done
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Endpoint of the request that is being received, or was refused, as far as is known."""
+        return endpoint_of(self._request.target.split(b"?", 1)[0].decode("latin-1"))
 
     @property
     def missing(self) -> int:

@@ -74,14 +74,22 @@ class ContractEnd:
         return self._seen
 
 
+class _Answer(msgspec.Struct):
+    usage: UsageFields | None = None
+
+
 class _Chunk(msgspec.Struct):
+    """A chunk of completions, or an event of a message or a response, which is within it."""
+
     usage: UsageFields | None = None
     choices: list[Any] | None = None
+    message: _Answer | None = None
+    response: _Answer | None = None
 
 
 class ForeignEnd:
     """Any other engine's: a chunk with usage and no choices, which is taken out when only the
-    router asked for it (`strip`)."""
+    router asked for it (`strip`), or an event that tells of usage."""
 
     mark = b'"usage"'
     interruption = ""
@@ -106,6 +114,11 @@ class ForeignEnd:
             chunk = msgspec.json.decode(event[at + 5 :].strip(), type=_Chunk)
         except msgspec.MsgspecError:
             return False
-        usage = usage_of(chunk.usage)
+        inner = chunk.message or chunk.response
+        fields = chunk.usage or (inner.usage if inner is not None else None)
+        usage = usage_of(fields)
+        if usage is None and fields is not None and self.usage is not None:
+            # The end of Anthropic's messages need not repeat the input tokens.
+            usage = self.usage._replace(completion_tokens=fields.output_tokens)
         self.usage = usage or self.usage
         return self._strip and usage is not None and chunk.choices == []

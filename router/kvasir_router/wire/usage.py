@@ -44,6 +44,9 @@ def usage_of(fields: UsageFields | None) -> Usage | None:
         details = fields.input_tokens_details
     if prompt is None:
         return None
+    read, created = fields.cache_read_input_tokens, fields.cache_creation_input_tokens
+    if read is not None:  # Anthropic counts neither among the input tokens
+        return Usage(prompt + read + (created or 0), output, read)
     return Usage(prompt, output, None if details is None else details.cached_tokens)
 
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from kvasir.wire.chat_of_body import ChatOfBody
+from kvasir.wire.input_error import InputError, shown
 from kvasir.wire.responses_chat.function_tools import chat_choice, chat_tools
-from kvasir.wire.responses_chat.input_error import InputError, shown
 from kvasir.wire.responses_chat.input_items import Conversation
 
 
-@dataclass(slots=True)
-class ResponsesChat:
-    """A chat, and where in the body its messages come from."""
-
-    fields: dict[str, Any]
-    """Those of a chat's body that decide its prompt."""
-    origins: list[str]
-    """Place in the body of each message."""
-
-
-def chat_of_response(body: Mapping[str, Any]) -> ResponsesChat:
+def chat_of_response(body: Mapping[str, Any]) -> ChatOfBody:
     """Return the chat of a parsed body. Raises InputError with the path of what is wrong."""
     talk = Conversation()
     instructions = body.get("instructions")
@@ -38,7 +28,7 @@ def chat_of_response(body: Mapping[str, Any]) -> ResponsesChat:
         fields["tool_choice"] = choice
     if body.get("cache_salt") is not None:
         fields["cache_salt"] = body["cache_salt"]
-    return ResponsesChat(fields, talk.origins)
+    return ChatOfBody(fields, talk.origins)
 
 
 def _add_input(talk: Conversation, given: Any) -> None:

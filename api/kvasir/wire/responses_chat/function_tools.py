@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvasir.wire.responses_chat.input_error import InputError, shown, unsupported
+from kvasir.wire.input_error import InputError, shown, unsupported
 
 _OPTIONS = ("auto", "none", "required")
 _FIELDS = ("name", "description", "parameters", "strict")

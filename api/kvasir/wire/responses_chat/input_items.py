@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvasir.wire.responses_chat.input_error import InputError, shown, unsupported
+from kvasir.wire.input_error import InputError, shown, unsupported
 
 _ROLES = {"user": "user", "system": "system", "developer": "system", "assistant": "assistant"}
 """Roles of messages, and those of the chat templates, few of which know a developer."""

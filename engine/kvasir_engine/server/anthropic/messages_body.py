@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from kvasir_engine.server.openai.schema import ResumeBody
+
 
 class CountTokensBody(msgspec.Struct, kw_only=True):
     """POST /v1/messages/count_tokens."""
@@ -29,3 +31,4 @@ class MessagesBody(CountTokensBody, kw_only=True):
     stream: bool | None = None
     cache_salt: str | None = None
     priority: int | None = None
+    resume: ResumeBody | None = None

@@ -10,6 +10,7 @@ from kvasir_engine.server.anthropic.messages_answer import TEXT_FIELDS, Messages
 from kvasir_engine.server.anthropic.messages_error import messages_error
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.api_error import ApiError
+from kvasir_engine.server.openai.schema import ResumeBody
 from kvasir_engine.server.openai.sse import StreamWriter, shutting_down
 from kvasir_engine.text.parsing.pieces import Kind, Piece
 from kvasir_engine.text.sample_state import SampleUpdate
@@ -21,10 +22,12 @@ class MessagesEventWriter(StreamWriter):
     """Render a MessagesAnswer as events: of each block its start, deltas and stop.
 
     A block is stopped when the next one starts, or at the answer's end. Only the first event of an
-    update has the comment with the update's ids (router_contract.py).
+    update has the comment with the update's ids (router_contract.py). A resumed answer's events are
+    made from the beginning. Those that its client has are left out: so many that add no text, which
+    come in one order whatever the cuts, and so many characters of text.
     """
 
-    def __init__(self, answer: MessagesAnswer) -> None:
+    def __init__(self, answer: MessagesAnswer, resume: ResumeBody | None = None) -> None:
         self._answer = answer
         self._events: list[bytes] = []
         self._comment = b""
@@ -33,6 +36,8 @@ class MessagesEventWriter(StreamWriter):
         self._calls = 0
         self._open: str | None = None
         """Type of the block that is open."""
+        self._skipped_steps = resume.sent_steps if resume is not None else 0
+        self._skipped_chars = resume.sent_chars if resume is not None else 0
 
     def events(self, updates: list[SampleUpdate]) -> bytes:
         """The events of one batch, to be sent as one chunk; empty when there is nothing to say."""
@@ -47,6 +52,8 @@ class MessagesEventWriter(StreamWriter):
         if not self._started:
             self._started = True
             message = answer.message([], answer.end_fields(None, None))
+            # What came with it depends on the cuts between updates, and nothing else does.
+            message["usage"]["output_tokens"] = 0
             self._add("message_start", message=message)
         ended = update.finish_reason is not None
         for piece in answer.pieces(answer.choice, update.text, last=ended):
@@ -86,9 +93,11 @@ class MessagesEventWriter(StreamWriter):
         self._open = kind
 
     def _delta(self, kind: str, field: str, text: str) -> None:
-        if text:
-            delta = {"type": kind, field: text}
-            self._add("content_block_delta", index=self._blocks - 1, delta=delta)
+        known = min(self._skipped_chars, len(text))
+        self._skipped_chars -= known
+        if known < len(text):
+            delta = {"type": kind, field: text[known:]}
+            self._write("content_block_delta", index=self._blocks - 1, delta=delta)
 
     def _stop_block(self) -> None:
         if self._open is not None:
@@ -96,6 +105,13 @@ class MessagesEventWriter(StreamWriter):
             self._open = None
 
     def _add(self, name: str, **fields: Any) -> None:
+        """Write an event that adds no text, unless the client has it."""
+        if self._skipped_steps:
+            self._skipped_steps -= 1
+        else:
+            self._write(name, **fields)
+
+    def _write(self, name: str, **fields: Any) -> None:
         self._events.append(self._comment + _event(name, {"type": name, **fields}))
         self._comment = b""
 
@@ -104,7 +120,10 @@ class MessagesEventWriter(StreamWriter):
         return self._last_comment() + _event("message_stop", {"type": "message_stop"})
 
     def error(self, error: ApiError) -> bytes:
-        """An error after the head was sent: Anthropic's client raises it."""
+        """An error after the head was sent: Anthropic's client raises it. A router hears of an
+        engine's death as with any answer, and goes on with the stream elsewhere."""
+        if self._answer.fleet and error.code == "engine_dead":
+            return self._last_comment() + b"data: %s\n\n" % _encode(error.body())
         return self._last_comment() + _event("error", messages_error(error))
 
     def handover(self) -> bytes:

@@ -8,17 +8,19 @@ from typing import Any
 
 import msgspec
 
-from kvasir_engine.server.anthropic.conversation import chat_messages
+from kvasir.wire.chat_of_body import ChatOfBody
+from kvasir.wire.input_error import InputError, shown
+from kvasir.wire.messages_chat.messages_fields import chat_of_messages
 from kvasir_engine.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.body_parser import parse_body
 from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
 from kvasir_engine.server.openai.schema import ChatBody
 
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SENT_AS = (
     (re.compile(r"\.function\.parameters\b"), ".input_schema"),
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"\btool_choice 'required'"), "tool_choice 'any'"),
     (re.compile(r"^stop\b"), "stop_sequences"),
     (re.compile(r"^thinking_token_budget\b"), "thinking.budget_tokens"),
 )
@@ -28,87 +30,52 @@ _SENT_AS = (
 async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> PreparedRequest:
     """Prepare POST /v1/messages. Raises ApiError."""
     body = parse_body(raw, MessagesBody)
-    chat = _chat_body(body)
+    given = _chat(body, cache_salt=body.cache_salt)
+    chat = ChatBody(**given.fields, model=body.model)
     chat.max_tokens = body.max_tokens
     chat.stop = body.stop_sequences
     chat.temperature, chat.top_p, chat.top_k = body.temperature, body.top_p, body.top_k
-    chat.stream, chat.cache_salt, chat.priority = body.stream, body.cache_salt, body.priority
+    chat.stream, chat.priority, chat.resume = body.stream, body.priority, body.resume
+    if isinstance(body.tool_choice, Mapping) and body.tool_choice.get("disable_parallel_tool_use"):
+        chat.parallel_tool_calls = False
+    if isinstance(body.thinking, Mapping):
+        chat.include_reasoning = body.thinking["type"] != "disabled"
+        chat.thinking_token_budget = _budget(body.thinking)
     try:
-        return await preparer.chat_of(chat, request_id)
+        prepared = await preparer.chat_of(chat, request_id)
     except ApiError as error:
-        raise error.renamed(_SENT_AS) from error
+        raise error.renamed(_SENT_AS, given.origins) from error
+    for run in prepared.runs:
+        # All of a resumed answer's events are made again: the writer leaves out what was sent.
+        run.sent_chars = 0
+    return prepared
 
 
 async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
     """Return the answer to POST /v1/messages/count_tokens. Raises ApiError."""
-    chat = _chat_body(parse_body(raw, CountTokensBody))
+    body = parse_body(raw, CountTokensBody)
+    given = _chat(body)
     try:
-        prompt = await preparer.chat_prompt(chat)
+        prompt = await preparer.chat_prompt(ChatBody(**given.fields, model=body.model))
     except ApiError as error:
-        raise error.renamed(_SENT_AS) from error
+        raise error.renamed(_SENT_AS, given.origins) from error
     return msgspec.json.encode({"input_tokens": len(prompt.token_ids)})
 
 
-def _chat_body(body: CountTokensBody) -> ChatBody:
+def _chat(body: CountTokensBody, cache_salt: str | None = None) -> ChatOfBody:
     """Return the chat that has the same prompt."""
-    chat = ChatBody(model=body.model, messages=chat_messages(body.system, body.messages))
-    chat.continue_final_message = chat.messages[-1]["role"] == "assistant" or None
-    if body.tools:
-        chat.tools = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(body.tools)]
-    if body.tool_choice is not None:
-        _choose(chat, body.tool_choice)
-    if body.thinking is not None:
-        thinks = _thinks(body.thinking)
-        chat.chat_template_kwargs = {"enable_thinking": thinks}
-        chat.include_reasoning = thinks
-        chat.thinking_token_budget = _budget(body.thinking)
-    return chat
-
-
-def _tool(tool: Any, param: str) -> dict[str, Any]:
-    if not isinstance(tool, Mapping):
-        raise invalid(f"{param} must be an object with a name and an input_schema.", param)
-    kind = tool.get("type")
-    if kind not in (None, "custom"):
-        raise invalid(
-            f"{param} is of type {str(kind)[:64]!r}; only tools of the client's own, with a name "
-            "and an input_schema, are supported.",
-            param,
-            "unsupported",
-        )
-    if not isinstance(tool.get("input_schema"), Mapping):
-        raise invalid(
-            f"{param}.input_schema must be a JSON schema, an object.", f"{param}.input_schema"
-        )
-    function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
-    for field in ("description", "strict"):
-        if tool.get(field) is not None:
-            function[field] = tool[field]
-    return {"type": "function", "function": function}
-
-
-def _choose(chat: ChatBody, choice: Any) -> None:
-    kind = choice.get("type") if isinstance(choice, Mapping) else None
-    if kind == "tool":
-        name = choice.get("name")
-        if not isinstance(name, str):
-            raise invalid("tool_choice.name must be a string.", "tool_choice.name")
-        chat.tool_choice = {"type": "function", "function": {"name": name}}
-    elif isinstance(kind, str) and kind in _CHOICES:
-        chat.tool_choice = _CHOICES[kind]
-    else:
-        raise invalid(
-            'tool_choice.type must be "auto", "any", "tool" or "none".', "tool_choice.type"
-        )
-    if choice.get("disable_parallel_tool_use"):
-        chat.parallel_tool_calls = False
-
-
-def _thinks(thinking: Any) -> bool:
-    kind = thinking.get("type") if isinstance(thinking, Mapping) else None
-    if kind not in ("enabled", "adaptive", "disabled"):
-        raise invalid('thinking.type must be "enabled", "adaptive" or "disabled".', "thinking.type")
-    return bool(kind != "disabled")
+    given = {
+        "system": body.system,
+        "messages": body.messages,
+        "tools": body.tools,
+        "tool_choice": body.tool_choice,
+        "thinking": body.thinking,
+        "cache_salt": cache_salt,
+    }
+    try:
+        return chat_of_messages(given)
+    except InputError as error:
+        raise invalid(str(error), error.param, error.code) from error
 
 
 def _budget(thinking: Mapping[str, Any]) -> int | None:
@@ -117,9 +84,9 @@ def _budget(thinking: Mapping[str, Any]) -> int | None:
         return None
     budget = thinking.get("budget_tokens")
     if not isinstance(budget, int) or isinstance(budget, bool):
-        shown = "missing" if budget is None else repr(budget)[:64]
+        found = "missing" if budget is None else shown(budget)
         raise invalid(
-            f'thinking.budget_tokens must be a whole number, with type "enabled"; it is {shown}.',
+            f'thinking.budget_tokens must be a whole number, with type "enabled"; it is {found}.',
             "thinking.budget_tokens",
         )
     return budget

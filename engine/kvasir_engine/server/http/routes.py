@@ -107,7 +107,7 @@ class ApiRoutes:
         )
         writer: StreamWriter
         if isinstance(answer, MessagesAnswer):
-            writer = MessagesEventWriter(answer)
+            writer = MessagesEventWriter(answer, prepared.body.resume)
         elif isinstance(answer, ResponsesAnswer):
             writer = ResponsesEventWriter(answer, prepared.body.resume)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,6 +26,7 @@ _TYPES = {
 Names: TypeAlias = str | Callable[[re.Match[str]], str]
 """A replacement, as re.sub takes it."""
 FAILED_SENTENCE = "The server failed on this request; its log says why."
+_MESSAGE = re.compile(r"\bmessages\[(\d+)\]")
 MAX_MESSAGE_CHARS = 2000
 """Longer messages are cut: a chat template's own may hold the whole prompt."""
 
@@ -53,10 +54,18 @@ class ApiError(Exception):
         self.headers = headers or {}
         self.extra = extra or {}
 
-    def renamed(self, names: Iterable[tuple[re.Pattern[str], Names]]) -> ApiError:
-        """The same with names of fields replaced, as re.sub does, in the sentence and the field."""
+    def renamed(
+        self, names: Iterable[tuple[re.Pattern[str], Names]], origins: Sequence[str] = ()
+    ) -> ApiError:
+        """The same with names of fields replaced, as re.sub does, in the sentence and the field;
+        `origins` are the places in a body that a chat's messages were made of."""
+
+        def origin(match: re.Match[str]) -> str:
+            at = int(match[1])
+            return origins[at] if at < len(origins) else match[0]
+
         message, param = self.message, self.param
-        for pattern, name in names:
+        for pattern, name in ((_MESSAGE, origin), *names):
             message = pattern.sub(name, message)
             param = param and pattern.sub(name, param)
         return ApiError(self.status, message, param=param, code=self.code, headers=self.headers)

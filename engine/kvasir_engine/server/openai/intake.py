@@ -67,7 +67,7 @@ class Intake:
         if len(text) > self.max_model_len * tokenizer.longest_token_chars:
             raise invalid(
                 f"{param} has {len(text)} characters, which cannot fit the model's context of "
-                f"{self.max_model_len} tokens.",
+                f"{self.max_model_len} tokens; shorten it.",
                 param,
                 "context_length_exceeded",
             )

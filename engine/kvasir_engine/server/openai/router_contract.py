@@ -43,6 +43,10 @@ add no text come in one order, too; the caller says how many of these the client
 and how many events in all (`sent_events`), from which the numbers go on. Its last event says how it
 ended, so it is never `finished` before. Several of its events may follow one comment.
 
+A message (/v1/messages) is made again, too, and its events are told apart by the same two numbers:
+`sent_chars` counts the characters of texts, of thinking and of arguments, and `sent_steps` every
+other event, `ping` too. It has no creation time, and is `finished` only with its message_stop.
+
 Unary answers carry `x-kvasir-usage` and `x-kvasir-seed` headers.
 
 Handover. At the drain deadline a stream ends with

@@ -21,8 +21,8 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     `sent_chars` counts Unicode code points of its text that the client has: of content, reasoning
     and the arguments of tool calls, and one for each call; `opened` says that it has the choice's
     first event (the role, an echoed prompt), `finished` that it has the one with the finish reason.
-    Of a response, `sent_events` counts the events that the client has, and `sent_steps` those of
-    them that add no text. router_contract.py explains the rest.
+    Of a response or a message, `sent_events` counts the events that the client has, and
+    `sent_steps` those of them that add no text. router_contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []

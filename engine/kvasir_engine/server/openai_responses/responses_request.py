@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kvasir.wire.responses_chat.chat_fields import ResponsesChat, chat_of_response
-from kvasir.wire.responses_chat.input_error import InputError
+from kvasir.wire.chat_of_body import ChatOfBody
+from kvasir.wire.input_error import InputError
+from kvasir.wire.responses_chat.chat_fields import chat_of_response
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.body_parser import parse_body
 from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
@@ -16,7 +17,6 @@ from kvasir_engine.server.openai_responses.responses_body import ResponsesBody, 
 
 MAX_TOP_LOGPROBS = 20
 _LOGPROBS = "message.output_text.logprobs"
-_MESSAGE = re.compile(r"\bmessages\[(\d+)\]")
 _SENT_AS = (
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"\bresponse_format\.json_schema\b"), "text.format"),
@@ -40,14 +40,14 @@ async def prepare_response(preparer: Preparer, raw: bytes, request_id: str) -> P
             await truncate_input(preparer, chat)
         prepared = await preparer.chat_of(chat, request_id)
     except ApiError as error:
-        raise _named_as_sent(error, given) from error
+        raise error.renamed(_SENT_AS, given.origins) from error
     for run in prepared.runs:
         # All of a resumed answer's text is read again: its last event repeats the whole of it.
         run.sent_chars = 0
     return prepared
 
 
-def _chat(body: ResponsesBody) -> ResponsesChat:
+def _chat(body: ResponsesBody) -> ChatOfBody:
     try:
         return chat_of_response(
             {
@@ -63,7 +63,7 @@ def _chat(body: ResponsesBody) -> ResponsesChat:
         raise invalid(str(error), error.param, error.code) from error
 
 
-def _chat_body(body: ResponsesBody, given: ResponsesChat) -> ResponsesChatBody:
+def _chat_body(body: ResponsesBody, given: ChatOfBody) -> ResponsesChatBody:
     chat = ResponsesChatBody(
         **given.fields,
         model=body.model,
@@ -106,11 +106,3 @@ def _format(text: dict[str, Any]) -> Any:
     if kind == "json_schema":
         return {"type": kind, "json_schema": given}
     return {"type": kind}
-
-
-def _named_as_sent(error: ApiError, given: ResponsesChat) -> ApiError:
-    def origin(match: re.Match[str]) -> str:
-        at = int(match[1])
-        return given.origins[at] if at < len(given.origins) else "input"
-
-    return error.renamed([(_MESSAGE, origin), *_SENT_AS])

@@ -329,11 +329,10 @@ class ClientConnection(GatewayClient):
             refusal.request.keep_alive = False
             self._gateway.answer(self, refusal.request, refusal.answer)
             return
-        self._send_last(
-            responses.error(
-                refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
-            )
+        answer = responses.error(
+            refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
         )
+        self._send_last(responses.in_form_of(self._parser.endpoint, answer))
         self._gateway.refused(refusal)
 
     def _send_last(self, answer: responses.Answer) -> None:

@@ -8,7 +8,7 @@ class Obstacle(StrEnum):
 
     OFF = "off"
     ROUTE = "route"
-    """Neither a completion nor a response."""
+    """Neither a completion, nor a response, nor a message."""
     CHOICES = "several_choices"
     LOGPROBS = "logprobs"
     """A response that repeats the log-probabilities of its tokens at its end."""

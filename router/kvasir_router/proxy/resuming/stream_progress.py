@@ -37,7 +37,7 @@ class Progress:
     done: bool = False
     """The client has the last event: only the end of the HTTP answer is missing."""
     sent_events: int = 0
-    """Events of a response that the client has."""
+    """Events of a response or a message that the client has."""
     sent_steps: int = 0
     """Those of them that add no text."""
 

@@ -78,8 +78,8 @@ def token_ids_in(body: bytes, outline: Outline) -> int:
     return span.values - 1 if first.isdigit() else 0
 
 
-def _fields(body: bytes, outline: Outline, names: tuple[str, ...]) -> dict[str, Any]:
-    """Decode what a prompt's first line is made of. Raises BodyError for too much of it."""
+def read_fields(body: bytes, outline: Outline, names: tuple[str, ...]) -> dict[str, Any]:
+    """Decode the members of these names that a body has. Raises BodyError for too much of it."""
     spans = {name: outline.members[name] for name in names if name in outline.members}
     values = sum(span.values for span in spans.values())
     if values > _MAX_VALUES or any(span.end - span.start > _MAX_FIELD for span in spans.values()):
@@ -91,13 +91,13 @@ def _completion(body: bytes, outline: Outline, lora: str) -> tuple[bytes, bool]:
     span = outline.members.get("prompt")
     if span is None or body[span.start] != ord('"'):
         return b"", False
-    pieces = completion_pieces(_fields(body, outline, COMPLETION_FIELDS), "", lora=lora)
+    pieces = completion_pieces(read_fields(body, outline, COMPLETION_FIELDS), "", lora=lora)
     text, whole = string_text(body, span, _MAX_TEXT)
     return b"".join((*pieces, text)), whole
 
 
 def _chat(body: bytes, outline: Outline, lora: str) -> tuple[bytes, bool]:
-    parts = [chat_head(_fields(body, outline, CHAT_FIELDS), lora=lora)]
+    parts = [chat_head(read_fields(body, outline, CHAT_FIELDS), lora=lora)]
     room = _MAX_TEXT - len(parts[0])
     messages = outline.members.get("messages")
     if messages is None or body[messages.start] != ord("["):

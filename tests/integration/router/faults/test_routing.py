@@ -20,12 +20,39 @@ def text(seed: int, words: int) -> str:
     return " ".join(str((seed * 7919 + at * 104729) % 9973) for at in range(words))
 
 
+_BODIES: dict[str, Callable[[list[Any], int], dict[str, Any]]] = {
+    "/v1/chat/completions": lambda messages, most: {
+        "messages": messages,
+        "max_tokens": most,
+        "ignore_eos": True,
+    },
+    "/v1/responses": lambda messages, most: {"input": messages, "max_output_tokens": most},
+    "/v1/messages": lambda messages, most: {
+        "system": messages[0]["content"],
+        "messages": messages[1:],
+        "max_tokens": most,
+    },
+}
+"""Bodies of a conversation that begins with a system message, in each protocol."""
+
+
+def _tokens(usage: dict[str, Any]) -> tuple[int, int]:
+    """Prompt tokens, and those of them that were cached."""
+    if "prompt_tokens" in usage:
+        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+    if "input_tokens_details" in usage:
+        return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
+    cached = usage["cache_read_input_tokens"]
+    return usage["input_tokens"] + cached, cached
+
+
 class RunningFleet:
     """A router over engines, whose policy can be looked into."""
 
     def __init__(self, router: Any, client: httpx.AsyncClient) -> None:
         self.router = router
         self.client = client
+        self.path = "/v1/chat/completions"
         self.model = router.server.fleet.models["sim"]
         self.replicas = list(self.model.replicas.values())
         assert isinstance(self.model.policy, KvAware), "the default"
@@ -35,13 +62,12 @@ class RunningFleet:
         """Prompt tokens, and those of them that the engine found in its cache."""
         roles = ("system", *(("user", "assistant") * len(contents)))
         messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
-        body = {"model": "sim", "messages": messages, "max_tokens": max_tokens, "ignore_eos": True}
+        body = _BODIES[self.path](messages, max_tokens)
         response = await self.client.post(
-            f"{self.router.url}/v1/chat/completions", json=body, headers=HEADERS
+            self.router.url + self.path, json={"model": "sim", **body}, headers=HEADERS
         )
         assert response.status_code == 200, response.text
-        usage = response.json()["usage"]
-        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+        return _tokens(response.json()["usage"])
 
     async def learn(self, system: str) -> None:
         """Ask until an engine has reported which KV blocks the text stands for: it reports to
@@ -82,8 +108,10 @@ async def start_fleet(
 
 
 @pytest.mark.slow
-async def test_prompts_and_conversations_go_where_their_kv_is(start_fleet) -> None:
+@pytest.mark.parametrize("path", _BODIES)
+async def test_prompts_and_conversations_go_where_their_kv_is(start_fleet, path: str) -> None:
     fleet = await start_fleet(3)
+    fleet.path = path
     systems = [text(seed, 150) for seed in range(6)]
     for system in systems:
         await fleet.learn(system)

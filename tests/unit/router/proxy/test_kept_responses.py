@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -257,6 +258,19 @@ async def test_a_store_that_fails_costs_no_answer(connect: Any) -> None:
     with pytest.raises(openai.InternalServerError, match="cannot reach the responses") as refused:
         await client().responses.create(model="m", input="So?", previous_response_id=made.id)
     assert refused.value.status_code == 503
+
+
+async def test_a_store_without_room_costs_no_answer(connect: Any, tmp_path: Any) -> None:
+    async def long(exchange: Any) -> None:
+        await exchange.json(200, response_to({}, os.urandom(4000).hex()))
+
+    small = ResponseSettings(url=f"sqlite:///{tmp_path}/small", total_bytes=2000)
+    router, _, client = await connect(long, responses=small)
+    made = await client().responses.create(model="m", input="hi")
+    assert len(made.output_text) == 8000
+    assert await router.metric("responses_kept_total", outcome="failed") == 1
+    with pytest.raises(openai.NotFoundError, match="it was not kept, is too old"):
+        await client().responses.create(model="m", input="So?", previous_response_id=made.id)
 
 
 async def test_engines_of_others_get_what_was_sent(connect: Any) -> None:

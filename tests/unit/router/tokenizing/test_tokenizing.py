@@ -129,6 +129,26 @@ async def test_exact_is_what_it_is_called(start_fleet, words) -> None:
     assert rows["r1"]["hit_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    ("path", "field"), [("/v1/responses", "input"), ("/v1/messages", "messages")]
+)
+async def test_what_other_engines_make_of_other_protocols_is_not_guessed(
+    start_fleet, words, path: str, field: str
+) -> None:
+    """Their text alone decides: the same beginning goes where it went before."""
+    fleet = await start_fleet()
+    await fleet.warm(words)
+    fleet.replicas[0].requests.clear()
+    fleet.replicas[1].requests.clear()
+    for number in range(4):
+        content = f"{words(5, 700)} {number}"
+        body = {"model": "m", "max_tokens": 9, field: [{"role": "user", "content": content}]}
+        response = await fleet._client.post(fleet.router.url + path, json=body)
+        assert response.status_code == 200
+    assert not fleet.tokenizing.outcomes
+    assert sorted(len(replica.requests) for replica in fleet.replicas) == [0, 4]
+
+
 async def test_a_choice_does_not_wait_beyond_the_deadline(start_fleet, words, eventually) -> None:
     fleet = await start_fleet(settings=TokenizingSettings(deadline=0.02))
     await fleet.warm(words)

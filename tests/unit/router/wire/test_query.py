@@ -1,6 +1,7 @@
 """What is read of a request's body."""
 
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +17,16 @@ from kvasir.wire.text_chain import (
 from kvasir_router.wire import envelope
 from kvasir_router.wire.envelope import (
     MAX_VALUES,
+    OUTLINED,
     UNREAD,
     Envelope,
     decode_envelope,
     is_bracketed,
     is_dense,
+    read_outline,
 )
 from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.long_bodies.body_scan import outline_of
 from kvasir_router.wire.query import BYTES_PER_TOKEN, Query
 
 
@@ -180,19 +184,61 @@ def test_numbers_are_read_by_python_s_float(monkeypatch: pytest.MonkeyPatch) -> 
     assert envelope._decode_all.__self__.float_hook is float  # type: ignore[attr-defined]
 
 
-def test_a_response_has_the_chain_of_its_chat() -> None:
-    text = "a" * 2 * BLOCK_BYTES
-    tool = {"type": "function", "name": "f"}
-    body = {"model": "m", "instructions": "Be", "input": text, "tools": [tool]}
-    query = make_query("/v1/responses", body)
-    messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": text}]
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    pieces = chat_pieces({"messages": messages, "tools": tools})
+TEXT = "a" * 2 * BLOCK_BYTES
+RESPONSE = {
+    "model": "m",
+    "instructions": "Be",
+    "input": TEXT,
+    "tools": [{"type": "function", "name": "f"}],
+}
+MESSAGES = {
+    "model": "m",
+    "system": "Be",
+    "messages": [{"role": "user", "content": TEXT}],
+    "tools": [{"name": "f", "input_schema": {}}],
+    "thinking": {"type": "disabled"},
+    "cache_salt": "s",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "fields"),
+    [
+        ("/v1/responses", RESPONSE, {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+        (
+            "/v1/messages",
+            MESSAGES,
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+                "chat_template_kwargs": {"enable_thinking": False},
+                "cache_salt": "s",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_body_of_another_protocol_has_the_chain_of_its_chat(
+    path: str, body: dict[str, Any], fields: dict[str, Any], is_long: bool
+) -> None:
+    query = make_query(path, {**body, "metadata": {"user_id": "x" * 100_000}})
+    if is_long:
+        query.request.outline = outline_of(query.request.body, OUTLINED)
+        query.envelope = read_outline(query.request.body, query.request.outline)
+    messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": TEXT}]
+    pieces = chat_pieces({"messages": messages, **fields})
     assert list(query.chain) == chain_hashes(pieces)
     assert query.text_bytes == sum(map(len, pieces))
 
 
-def test_a_response_that_is_no_chat_has_no_chain() -> None:
-    query = make_query("/v1/responses", {"model": "m", "input": [{"type": "item_reference"}]})
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"model": "m", "input": [{"type": "item_reference"}]}),
+        ("/v1/messages", {"model": "m", "messages": [{"role": "user", "content": [{}]}]}),
+        ("/v1/messages", {"model": "m", "system": "Be"}),
+    ],
+)
+def test_what_is_no_chat_has_no_chain(path: str, body: dict[str, Any]) -> None:
+    query = make_query(path, body)
     assert list(query.chain) == []
     assert query.text_bytes == len(query.request.body)

@@ -63,6 +63,23 @@ class TestForeign:
         assert end.read(chunk + b"\r\n\r\ndata: [DONE]\r\n\r\n") == b"data: [DONE]\r\n\r\n"
         assert end.usage == Usage(4, 1, None)
 
+    def test_of_a_response(self) -> None:
+        end = ForeignEnd(strip=False)
+        begun = b'event: response.created\ndata: {"response":{"usage":null}}\n\n'
+        assert end.read(begun) == begun
+        assert end.usage is None
+        usage = b'{"input_tokens":3,"output_tokens":2}'
+        end.read(b'event: response.completed\ndata: {"response":{"usage":%b}}\n\n' % usage)
+        assert end.usage == Usage(3, 2, None)
+
+    @pytest.mark.parametrize("last", [b'"output_tokens":2', b'"input_tokens":3,"output_tokens":2'])
+    def test_of_a_message(self, last: bytes) -> None:
+        end = ForeignEnd(strip=False)
+        usage = b'{"input_tokens":3,"output_tokens":1}'
+        end.read(b'event: message_start\ndata: {"message":{"usage":%b}}\n\n' % usage)
+        end.read(b'event: message_delta\ndata: {"delta":{},"usage":{%b}}\n\n' % last)
+        assert end.usage == Usage(3, 2, None)
+
     @pytest.mark.parametrize("event", [b'data: "usage"\n\n', b'data: {"usage"\n\n', b'"usage"\n\n'])
     def test_garbage_is_passed(self, event: bytes) -> None:
         end = ForeignEnd(strip=True)

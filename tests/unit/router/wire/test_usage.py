@@ -18,6 +18,13 @@ CACHED = {**OPENAI, "prompt_tokens_details": {"cached_tokens": 4}}
         (CACHED, Usage(5, 2, 4)),
         ({"prompt_tokens": 5, "total_tokens": 5}, Usage(5, 0, None)),
         ({**OPENAI, "prompt_tokens_details": None}, Usage(5, 2, None)),
+        ({"input_tokens": 5, "output_tokens": 2}, Usage(5, 2, None)),
+        ({"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 4}, Usage(5, 2, 4)),
+        (
+            {"input_tokens": 1, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 4},
+            Usage(5, 0, 0),
+        ),
+        ({"input_tokens": 5, "cache_read_input_tokens": None}, Usage(5, 0, None)),
         ({"prompt_tokens": "5"}, None),
         ({}, None),
         ([], None),

@@ -75,7 +75,9 @@ def check_tool_list(body: ChatBody | TokenizeBody, template: ChatTemplate | None
     names: dict[str, int] = {}
     tools = body.tools or []
     if len(tools) > MAX_TOOLS:
-        raise invalid(f"tools takes at most {MAX_TOOLS} tools, got {len(tools)}.", "tools")
+        raise invalid(
+            f"tools takes at most {MAX_TOOLS} tools, got {len(tools)}; leave some out.", "tools"
+        )
     for at, tool in enumerate(tools):
         name = _checked_name(tool, f"tools[{at}]")
         if name in names:
@@ -197,23 +199,21 @@ def _check_reference(schema: Mapping[str, Any], reference: str, param: str) -> N
 def _check_choice(choice: Any, names: Mapping[str, int]) -> None:
     if choice in (None, "none"):
         return
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    named = function.get("name") if isinstance(function, Mapping) else None
+    if isinstance(named, str) and named not in names:
+        raise invalid(f"tool_choice names {_shown(named)}, which is not in tools.", "tool_choice")
     if not names:
         raise invalid(
             f"tool_choice {_shown(choice)} needs tools; give some, or leave tool_choice out.",
             "tool_choice",
         )
-    if choice == "auto":
-        return
-    function = choice.get("function") if isinstance(choice, Mapping) else None
-    named = function.get("name") if isinstance(function, Mapping) else None
-    if choice != "required" and not isinstance(named, str):
+    if choice not in ("auto", "required") and not isinstance(named, str):
         raise invalid(
             'tool_choice must be "auto", "none", "required" or {"type": "function", "function": '
             f'{{"name": ...}}}}, not {_shown(choice)}.',
             "tool_choice",
         )
-    if isinstance(named, str) and named not in names:
-        raise invalid(f"tool_choice names {_shown(named)}, which is not in tools.", "tool_choice")
 
 
 def _shown(value: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kvasir.wire.input_error import InputError
 from kvasir.wire.responses_chat.chat_fields import chat_of_response
-from kvasir.wire.responses_chat.input_error import InputError
 from kvasir.wire.text_chain import chat_pieces
 
 HI = {"role": "user", "content": "hi"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kvasir.wire.input_error import InputError
 from kvasir.wire.responses_chat.function_tools import chat_choice, chat_tools
-from kvasir.wire.responses_chat.input_error import InputError
 
 TOOLS = chat_tools([{"type": "function", "name": name, "strict": True} for name in "fg"])
 

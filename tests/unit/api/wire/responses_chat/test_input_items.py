@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvasir.wire.responses_chat.input_error import InputError
+from kvasir.wire.input_error import InputError
 from kvasir.wire.responses_chat.input_items import Conversation, text_of
 
 CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}

@@ -9,20 +9,9 @@ from typing import Any
 import anthropic
 import pytest
 from support.answer_texts import HARMONY_ANSWERS, REASONING_ANSWERS, TOOL_ANSWERS, Answer
-from support.engine_server import EOS
 
-from kvasir.text.chat_template import ChatTemplate
-from kvasir_engine.text.parsing.formats import HARMONY_REASONING
 from kvasir_engine.text.parsing.message_parser import Parsing
 
-TEMPLATE = """{%- if tools %}{{ '<tools>' }}{{ tools[0].function.name }}{% endif -%}
-{%- for m in messages -%}
-{{ '<' + m.role + '>' }}{{ m.reasoning_content or '' }}{{ m.content or '' }}
-{%- for call in m.tool_calls or [] %}{{ call.function.name }}={{ call.function.arguments.city }}
-{%- endfor -%}
-{%- endfor -%}
-{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif -%}
-{%- if enable_thinking is false %}{{ '<think></think>' }}{% endif -%}"""
 WEATHER = {"name": "get_weather", "input_schema": {"type": "object"}}
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 BODY: dict[str, Any] = {"model": "tiny", "max_tokens": 400, "messages": [HI]}
@@ -33,29 +22,6 @@ HERMES = next(each for each in TOOL_ANSWERS if each.format == "hermes" and each.
 HARMONY = next(each for each in HARMONY_ANSWERS if each.reasoning and each.calls)
 PYTHONIC = next(each for each in TOOL_ANSWERS if each.format == "pythonic" and len(each.calls) == 1)
 THOUGHT = next(each for each in REASONING_ANSWERS if each.reasoning and each.content)
-
-
-@pytest.fixture
-async def start(start_server: Any) -> Any:
-    async def started(answer: Answer | None = None, **options: Any) -> Any:
-        server = await start_server(**options)
-        formats = {}
-        if answer is not None:
-            kind = "reasoning" if answer in REASONING_ANSWERS else "tools"
-            formats = {kind: answer.format}
-            if answer in HARMONY_ANSWERS:
-                formats["reasoning"] = HARMONY_REASONING
-            server.core.text = answer.text
-            encoded = server.core.tokenizer.encode
-            server.core.tokens = lambda seed, sample: [*encoded(answer.text), EOS]
-        state = server.app.state.server
-        state.model.chat_template = ChatTemplate(TEMPLATE)
-        state.model.parsing = state.preparer._parsing = Parsing.choose(
-            server.core.tokenizer, None, **{"tools": "hermes", "reasoning": "none", **formats}
-        )
-        return server
-
-    return started
 
 
 def client_of(server: Any, **options: Any) -> anthropic.AsyncAnthropic:
@@ -223,7 +189,10 @@ def of_user(*content: Any) -> dict[str, Any]:
         (of_user(), "messages[0].content must not be empty."),
         (of_user({"type": "image"}), "messages[0].content[0] is a block of type 'image'"),
         (of_user({"type": []}), "messages[0].content[0] is a block of type []"),
-        (of_user({"type": "text", "text": 5}), "messages[0].content[0].text must be a string."),
+        (
+            of_user({"type": "text", "text": 5}),
+            "messages[0].content[0].text must be a string, not 5.",
+        ),
         (of_user(RESULT), "messages[0].content[0].tool_use_id 'a' is the id of no tool_use"),
         ({"messages": [HI, {"role": "assistant", "content": [CALL]}]}, "ends with a tool_use"),
         ({"max_tokens": None}, "max_tokens must be a whole number, not null."),
@@ -243,6 +212,7 @@ def of_user(*content: Any) -> dict[str, Any]:
         ({"thinking": {"type": "deep"}}, "thinking.type must be"),
         ({"tools": [{"type": "web_search_20250305"}]}, "tools[0] is of type 'web_search_20250305'"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema must be"),
+        ({"tools": [5]}, "tools[0] must be an object with a name and an input_schema, not 5."),
         ({"tools": [{**WEATHER, "name": "?"}]}, "tools[0].name must be 1 to 64"),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name 'get_weather' stands twice (tools[0]"),
         (

@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 
 from kvasir.text.chat_template import ChatTemplate
+from kvasir.wire.messages_chat.messages_fields import chat_of_messages
 from kvasir.wire.responses_chat.chat_fields import chat_of_response
 from kvasir.wire.text_chain import chat_pieces
+from kvasir_engine.server.openai.intake import render_chat
+from kvasir_engine.server.openai.schema import ChatBody
+from kvasir_engine.text.parsing.message_parser import Parsing
 
 BODIES = {
     "/v1/completions": ({"prompt": ["first", "second"], "max_tokens": 1}, 2),
@@ -80,21 +84,61 @@ async def test_a_chat_with_tools_is_the_chain_that_a_router_makes_of_its_body(
     assert prompt.render([{"role": "user", "content": "y"}]) == json.dumps(tools) + "lowy"
 
 
-async def test_a_response_is_the_chain_that_a_router_makes_of_its_body(
-    server: Any, queued: list[Any]
+RESPONSE = {
+    "instructions": "Be",
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+    "tools": [{"type": "function", "name": "f", "strict": False}],
+    "tool_choice": "none",
+    "reasoning": {"effort": "none"},
+    "cache_salt": "s",
+    "max_output_tokens": 1,
+}
+HI = {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {}}]}
+TOOL = {"name": "f", "description": "D", "input_schema": {"type": "object"}, "cache_control": {}}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+USE = {"type": "tool_use", "id": "a", "name": "f", "input": {"b": 1, "a": [2.5]}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}]}
+CALLED = [
+    HI,
+    {"role": "assistant", "content": [THOUGHT, USE]},
+    {"role": "user", "content": [RESULT]},
+]
+MESSAGES: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": "hi"}]},
+    {"messages": [HI], "system": "Be"},
+    {"messages": [HI], "system": [{"type": "text", "text": "Be"}, {"type": "text", "text": "it"}]},
+    {"messages": [HI, {"role": "assistant", "content": "Well, "}]},
+    {"messages": CALLED, "tools": [TOOL]},
+    {"messages": CALLED, "tools": [TOOL], "tool_choice": {"type": "none"}},
+    {"messages": [HI], "tools": [TOOL], "tool_choice": {"type": "auto"}, "cache_salt": "s"},
+    {"messages": [HI], "thinking": {"type": "disabled"}},
+    {"messages": [HI], "thinking": {"type": "adaptive"}, "stop_sequences": ["x"], "top_k": 3},
+]
+TEMPLATE = """{{ tools }}{{ enable_thinking }}{{ messages }}{{ add_generation_prompt }}\
+{{ messages[-1].content }}"""
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", RESPONSE),
+        *(("/v1/messages", {**body, "max_tokens": 1}) for body in MESSAGES),
+    ],
+)
+async def test_other_bodies_are_the_prompts_that_a_router_makes_of_them(
+    server: Any, queued: list[Any], path: str, body: dict[str, Any]
 ) -> None:
     state = server.app.state.server
-    state.model.chat_template = ChatTemplate("{{ tools }}{{ messages[-1].content }}")
-    body = {
-        "instructions": "Be",
-        "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
-        "tools": [{"type": "function", "name": "f", "strict": False}],
-        "tool_choice": "none",
-        "reasoning": {"effort": "none"},
-        "cache_salt": "s",
-        "max_output_tokens": 1,
-    }
+    template = state.model.chat_template = ChatTemplate(TEMPLATE)
+    state.preparer._parsing = Parsing.choose(
+        server.core.tokenizer, None, tools="hermes", reasoning="none"
+    )
     with state.prompt_reporter.subscribe():
-        assert (await server.post("/v1/responses", body)).status_code == 200
+        assert (await server.post(path, body)).status_code == 200
     [prompt] = queued
-    assert prompt.pieces == chat_pieces(chat_of_response(body).fields)
+    chat = (chat_of_messages if path == "/v1/messages" else chat_of_response)(body).fields
+    assert prompt.pieces == chat_pieces(chat)
+    text = render_chat(template, ChatBody(**chat), chat["messages"])
+    request = server.core.requests[-1]
+    assert list(request.prompt_token_ids) == server.core.tokenizer.encode(text)
+    assert request.cache_salt == body.get("cache_salt", "")

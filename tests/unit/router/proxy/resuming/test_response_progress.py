@@ -1,10 +1,10 @@
-"""Responses whose streams break go on at another replica, event by event."""
+"""What the client of a broken stream of a response has, and what keeps one from going on."""
 
-import json
 from typing import Any
 
 import pytest
 from support.broken_responses import BODY, PATH, WORDS, response_engine, response_stream
+from support.named_streams import data_of
 
 from kvasir_router.proxy.resuming.obstacle import Obstacle, ObstacleError
 from kvasir_router.proxy.resuming.response_progress import read_response_progress
@@ -12,11 +12,6 @@ from kvasir_router.proxy.resuming.response_progress import read_response_progres
 EVENTS = response_stream(BODY)
 BEFORE = 4
 """Events before the first word."""
-
-
-def data_of(answer: str) -> list[dict[str, Any]]:
-    lines = answer.split("\n")
-    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
 
 @pytest.fixture
@@ -57,25 +52,6 @@ def test_what_is_not_the_contract_is_refused(events: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("events", range(1, len(EVENTS) + 1))
-async def test_after_any_event(routed, post_response, events: int) -> None:
-    broken = response_engine(events=events, last=b"event: half an ev")
-    router, _, b = await routed(broken, response_engine())
-    answer = await post_response(router)
-    made = data_of(answer)
-    assert [each["sequence_number"] for each in made] == list(range(len(EVENTS)))
-    assert "".join(each.get("delta", "") for each in made) == "".join(WORDS)
-    assert made == data_of(b"".join(EVENTS).decode())
-    assert "half an ev" not in answer
-    assert "[DONE]" not in answer
-    assert "kvasir" not in answer
-    outcome = "moved" if events < len(EVENTS) else "completed"
-    assert await router.metric("stream_migrations_total", outcome=outcome) == 1
-    assert len(b.requests) == (outcome == "moved")
-    assert await router.metric("stream_transcript_bytes") == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{"include": ["message.output_text.logprobs"]}, {"top_logprobs": 2}]
 )
@@ -90,18 +66,3 @@ async def test_with_log_probabilities_it_ends_with_an_error(
     assert last["message"] == last["error"]["message"]
     assert await router.metric("stream_migrations_total", outcome="logprobs") == 1
     assert not b.requests
-
-
-@pytest.mark.slow
-async def test_a_unary_answer_goes_on_from_a_handover(routed, client) -> None:
-    async def leaving(exchange: Any) -> None:
-        state = {"choices": [{"i": 0, "t": [0, 1]}], "seed": 5}
-        error = {"message": "ending", "code": "handover", "handover": state}
-        await exchange.json(503, {"error": error})
-
-    async def rest(exchange: Any) -> None:
-        await exchange.json(200, json.loads(exchange.request.body)["resume"])
-
-    router, _, _ = await routed(leaving, rest)
-    made = (await client.post(router.url + PATH, json={**BODY, "stream": False})).json()
-    assert (made["output_token_ids"], made["seed"], made["sent_events"]) == ([0, 1], 5, 0)

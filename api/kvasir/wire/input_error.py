@@ -1,4 +1,4 @@
-"""Errors of bodies of the Responses API."""
+"""Errors of bodies that stand for a chat: those of the Responses and of the Messages API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InputError(ValueError):
 
 
 def unsupported(message: str, param: str) -> InputError:
-    """Return the error for what OpenAI's servers know and this one does not."""
+    """Return the error for what the protocol has and this server does not."""
     return InputError(message, param, "unsupported")
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kvasir.wire.responses_chat.input_error import shown, unsupported
+from kvasir.wire.input_error import shown, unsupported
 
 
 def test_long_values_are_cut() -> None:

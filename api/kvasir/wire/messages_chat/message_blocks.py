@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvasir_engine.server.openai.api_error import ApiError, invalid
+from kvasir.wire.input_error import InputError, shown, unsupported
 
-_MAX_SHOWN = 64
 _TYPES = {
     "system": ("text",),
     "user": ("text", "tool_result"),
@@ -17,25 +16,30 @@ _TYPES = {
 """Types of the blocks that a content may have, by what it is the content of."""
 
 
-def chat_messages(system: Any, messages: list[Any]) -> list[dict[str, Any]]:
-    """Return a chat's messages. Raises ApiError (400) with the path of what cannot be shown.
+def chat_messages(system: Any, messages: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a chat's messages, and the place in the body that each was made of. Raises InputError
+    with the path of what cannot be shown.
 
     A tool_result becomes a message of the role tool; thinking becomes `reasoning_content`.
     """
+    if not isinstance(messages, list):
+        raise InputError(f"messages must be a list, not {shown(messages)}.", "messages")
     if not messages:
-        raise invalid("messages must not be empty.", "messages")
+        raise InputError("messages must not be empty.", "messages")
     made: list[dict[str, Any]] = []
+    origins: list[str] = []
     if system is not None:
         text = "\n".join(_texts(system, "system", "system"))
         if text:
             made.append({"role": "system", "content": text})
+            origins.append("system")
     calls: dict[str, str] = {}
     for at, message in enumerate(messages):
         param = f"messages[{at}]"
         role = message.get("role") if isinstance(message, Mapping) else None
         if role not in ("user", "assistant"):
-            raise invalid(
-                f'{param}.role must be "user" or "assistant", not {_shown(role)}; a system prompt '
+            raise InputError(
+                f'{param}.role must be "user" or "assistant", not {shown(role)}; a system prompt '
                 "goes into system.",
                 f"{param}.role",
             )
@@ -44,13 +48,14 @@ def chat_messages(system: Any, messages: list[Any]) -> list[dict[str, Any]]:
             made += _user_messages(content, calls)
         else:
             made.append(_assistant_message(content, calls))
+        origins += [param] * (len(made) - len(origins))
     _check_last(made, f"messages[{len(messages) - 1}]")
-    return made
+    return made, origins
 
 
 def _check_last(made: list[dict[str, Any]], param: str) -> None:
     if made[-1].get("tool_calls"):
-        raise invalid(
+        raise InputError(
             f"{param} ends with a tool_use; add a user message with its tool_result.", param
         )
 
@@ -60,18 +65,19 @@ def _blocks(content: Any, param: str, owner: str) -> list[tuple[str, Mapping[str
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     elif not isinstance(content, list):
-        raise invalid(f"{param} must be a string or a list of blocks.", param)
+        raise InputError(
+            f"{param} must be a string or a list of blocks, not {shown(content)}.", param
+        )
     if not content:
-        raise invalid(f"{param} must not be empty.", param)
+        raise InputError(f"{param} must not be empty.", param)
     made = []
     for at, block in enumerate(content):
         kind = block.get("type") if isinstance(block, Mapping) else None
         if kind not in _TYPES[owner]:
-            raise invalid(
-                f"{param}[{at}] is a block of type {_shown(kind)}; only {_listed(_TYPES[owner])} "
+            raise unsupported(
+                f"{param}[{at}] is a block of type {shown(kind)}; only {_listed(_TYPES[owner])} "
                 "is supported here.",
                 f"{param}[{at}]",
-                "unsupported",
             )
         made.append((f"{param}[{at}]", block))
     return made
@@ -101,8 +107,8 @@ def _user_messages(
 def _result(block: Mapping[str, Any], param: str, calls: Mapping[str, str]) -> dict[str, Any]:
     call = _string(block, "tool_use_id", param)
     if call not in calls:
-        raise invalid(
-            f"{param}.tool_use_id {_shown(call)} is the id of no tool_use before it.",
+        raise InputError(
+            f"{param}.tool_use_id {shown(call)} is the id of no tool_use before it.",
             f"{param}.tool_use_id",
         )
     given = block.get("content")
@@ -126,7 +132,9 @@ def _assistant_message(
             call, name = _string(block, "id", param), _string(block, "name", param)
             given = block.get("input")
             if not isinstance(given, Mapping):
-                raise invalid(f"{param}.input must be an object.", f"{param}.input")
+                raise InputError(
+                    f"{param}.input must be an object, not {shown(given)}.", f"{param}.input"
+                )
             calls[call] = name
             function = {"name": name, "arguments": given}
             tool_calls.append({"id": call, "type": "function", "function": function})
@@ -141,18 +149,11 @@ def _assistant_message(
 def _string(block: Mapping[str, Any], field: str, param: str) -> str:
     value = block.get(field)
     if not isinstance(value, str):
-        raise _not_a_string(f"{param}.{field}")
+        raise InputError(
+            f"{param}.{field} must be a string, not {shown(value)}.", f"{param}.{field}"
+        )
     return value
-
-
-def _not_a_string(param: str) -> ApiError:
-    return invalid(f"{param} must be a string.", param)
 
 
 def _listed(types: tuple[str, ...]) -> str:
     return types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
