@@ -86,10 +86,8 @@ FORMATS = frozenset(
         "uri-template",
     ]
 )
-XGRAMMAR_FORMATS = frozenset(
-    ["uri-reference", "json-pointer", "relative-json-pointer", "uri-template"]
-)
-"""Those that llguidance does not know."""
+XGRAMMAR_FORMATS = frozenset(["uri-reference"])
+"""Those that llguidance does not know, and that are no patterns (schema_regex.py)."""
 KNOWN = frozenset({"type", "additionalItems", *DEFINITIONS, *STRING, *NUMBER, *ARRAY, *OBJECT})
 
 
@@ -98,6 +96,8 @@ class SchemaError(ConstraintError):
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} {what}")
+        self.path = path
+        self.what = what
 
 
 def refuse(schema: Mapping[str, Any], path: str) -> None:

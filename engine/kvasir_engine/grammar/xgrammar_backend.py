@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import xgrammar as xgr
 
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
+from kvasir_engine.grammar.constraint import (
+    MAX_WHITESPACE,
+    Constraint,
+    ConstraintKind,
+    schemas_of_tag,
+)
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import GrammarMatcher
+from kvasir_engine.grammar.schema_regex import patterns_of, xgrammar_reads
 from kvasir_engine.step_plan import Int32Array
 
 COMPILE_THREADS = 2
@@ -106,6 +114,7 @@ class XGrammarBackend:
         text, compiler = constraint.text, self._compiler
         match constraint.kind:
             case ConstraintKind.JSON:
+                _check_patterns(json.loads(text))
                 compiled: xgr.CompiledGrammar = self._json_compiler.compile_json_schema(
                     text, max_whitespace_cnt=MAX_WHITESPACE
                 )
@@ -114,8 +123,16 @@ class XGrammarBackend:
             case ConstraintKind.GRAMMAR:
                 compiled = compiler.compile_grammar(text)
             case ConstraintKind.STRUCTURAL_TAG:
+                for schema in schemas_of_tag(json.loads(text)):
+                    _check_patterns(schema)
                 compiled = self._tag_compiler.compile_structural_tag(text)
         return compiled
+
+
+def _check_patterns(schema: Any) -> None:
+    for pattern in patterns_of(schema):
+        if not xgrammar_reads(pattern):
+            raise ConstraintError(f"xgrammar does not enforce the groups of the pattern {pattern}")
 
 
 def _compiler(vocabulary: list[bytes], eos_ids: Sequence[int]) -> xgr.GrammarCompiler:

@@ -32,7 +32,7 @@ def backend() -> XGrammarBackend:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_outputs_of_random_schemas_are_valid(backend: XGrammarBackend, seed: int) -> None:
     told = outputs_of_random_schemas(backend, seed)
-    assert told["valid"] > 500, told
+    assert told["valid"] > 400, told
     assert told["endless or no UTF-8"] < told["valid"] / 20, told
 
 
@@ -78,6 +78,25 @@ def test_what_does_not_compile_says_why_without_a_place_in_the_library(
     with pytest.raises(ConstraintError, match=words) as caught:
         backend.compile(Constraint(ConstraintKind(kind), text))
     assert ".cc" not in str(caught.value)
+
+
+TAG = {"type": "structural_tag", "format": {"type": "json_schema"}}
+
+
+@pytest.mark.parametrize("pattern", ["^(ab*)?$", "a|b", "((a))", "^(a){2}$"])
+def test_patterns_that_it_takes_for_wider_ones_are_refused(
+    backend: XGrammarBackend, pattern: str
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    tag = {**TAG, "format": {**TAG["format"], "json_schema": schema}}  # type: ignore[dict-item]
+    for asked in ({"json": schema}, {"structural_tag": tag}):
+        with pytest.raises(ConstraintError, match="does not enforce the groups of the pattern"):
+            matcher_of(backend, asked)
+
+
+def test_names_like_keywords_are_no_patterns(backend: XGrammarBackend) -> None:
+    schema = {"properties": {"pattern": {"enum": [{"pattern": "((a))"}]}}, "required": ["pattern"]}
+    assert takes(backend, {"json": schema}, '{"pattern": {"pattern":"((a))"}}')
 
 
 def test_a_matcher_counts_what_it_took_and_begins_anew(backend: XGrammarBackend) -> None:
