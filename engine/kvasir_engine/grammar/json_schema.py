@@ -255,6 +255,8 @@ class _Walk:
             if others is False or "patternProperties" in schema:
                 raise SchemaError(f"{path}/required", f"names {name!r}, which properties lack")
             properties[name] = {} if others is True else copy.deepcopy(others)
+        if len(properties) > MAX_SCHEMAS:
+            raise SchemaError(f"{path}/required", f"makes more than {MAX_SCHEMAS} properties")
 
     def _disjoint(self, branches: list[dict[str, Any]], path: str) -> None:
         if len(branches) < 2:

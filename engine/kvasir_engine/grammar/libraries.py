@@ -97,6 +97,7 @@ def _guidance(tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> 
 
 
 def _xgrammar(tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> Backend:
-    from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
+    from kvasir_engine.grammar.isolation.isolated_backend import IsolatedBackend
+    from kvasir_engine.grammar.xgrammar_backend import Vocabulary
 
-    return XGrammarBackend(tokenizer, vocab_size, eos_ids)
+    return IsolatedBackend(Vocabulary.of(tokenizer, vocab_size, eos_ids))

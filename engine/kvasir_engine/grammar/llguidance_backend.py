@@ -15,7 +15,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, Token
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
-from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.constraint_error import NO_TEXT_HAS_IT, ConstraintError
 from kvasir_engine.grammar.matcher import MASK_BITS, GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
 
@@ -131,6 +131,12 @@ class GuidanceBackend:
             raise ConstraintError(str(error)) from error
         if compiled.is_error():
             raise ConstraintError(compiled.get_error().partition("\n")[0])
+        begin = compiled.deep_copy()
+        first = begin.compute_bitmask()
+        if begin.is_error():
+            raise ConstraintError(begin.get_error().partition("\n")[0])
+        if not first.strip(b"\0"):
+            raise ConstraintError(NO_TEXT_HAS_IT)
         return GuidanceGrammar(compiled, _NUM_BYTES + len(grammar), self._hidden)
 
 

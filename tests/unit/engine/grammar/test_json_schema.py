@@ -216,6 +216,7 @@ MANY = MAX_COMPARED + 1
             {"allOf": [{"properties": {f"p{i}-{k}": {} for k in range(9)}} for i in range(1000)]},
             "# has too many branches for what they are merged with",
         ),
+        ({"required": [f"r{i}" for i in range(2001)]}, "#/required makes more than 2000 prop"),
         ({"anyOf": [True] * 2001}, "#/anyOf has more than 2000 schemas; use fewer"),
         ({"allOf": [True] * 2001}, "#/allOf has more than 2000 schemas; use fewer"),
         (

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from kvasir_engine.grammar.lark import LarkWriter, regex
 from kvasir_engine.grammar.schema_regex import FORMATS_AS_PATTERNS, portable, xgrammar_reads
-from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
+from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend
 
 from .test_lark import taker
 from .walks import BYTES, END, ByteTokenizer, takes
@@ -110,7 +110,7 @@ TEXTS = ["".join(each) for size in range(6) for each in itertools.product("ab", 
 
 @pytest.mark.slow
 def test_xgrammar_takes_what_the_patterns_say_that_it_is_left() -> None:
-    backend = XGrammarBackend(ByteTokenizer(), BYTES + 1, [END])  # type: ignore[arg-type]
+    backend = XGrammarBackend(Vocabulary.of(ByteTokenizer(), BYTES + 1, [END]))  # type: ignore[arg-type]
     draw = random.Random(0)
     for _ in range(500):
         parts = draw.choices(PARTS, k=draw.randint(1, 6))

@@ -10,7 +10,7 @@ import pytest
 from kvasir_engine.grammar.constraint import Constraint, ConstraintKind, parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import num_words
-from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend, XGrammarMatcher
+from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend, XGrammarMatcher
 
 from .walks import (
     BYTES,
@@ -25,7 +25,7 @@ from .walks import (
 
 @pytest.fixture(scope="module")
 def backend() -> XGrammarBackend:
-    return XGrammarBackend(ByteTokenizer(), BYTES + 1, [END])  # type: ignore[arg-type]
+    return XGrammarBackend(Vocabulary.of(ByteTokenizer(), BYTES + 1, [END]))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
