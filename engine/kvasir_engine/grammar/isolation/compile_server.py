@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,9 +27,11 @@ MAX_MEMORY = 2 << 30
 """Memory that one compilation may take."""
 MAX_GRAMMAR_BYTES = 16 << 20
 """A compiled grammar, written; the engine reads it beside its steps."""
+QUICK_SECONDS = 0.05
+"""A grammar that takes less is compiled again rather than written and read."""
 
 Answer: TypeAlias = tuple[str | None, str]
-"""A compiled grammar, written; or None and why there is none."""
+"""A compiled grammar, written, or empty if it takes no time; or None and why there is none."""
 TOO_LONG: Answer = (None, f"it takes longer than {MAX_SECONDS:.0f} s to compile; make it simpler")
 TOO_LARGE: Answer = (None, "it takes too much memory to compile; make it simpler")
 
@@ -55,8 +58,11 @@ def answer(backend: XGrammarBackend, constraint: Constraint, *, seconds: float) 
 
 
 def _compiled(backend: XGrammarBackend, constraint: Constraint) -> Answer:
+    began = time.monotonic()
     try:
-        written = backend.compile(constraint).written()
+        made = backend.compile(constraint)
+        is_quick = time.monotonic() - began < QUICK_SECONDS
+        written = "" if is_quick else made.written()
     except ConstraintError as error:
         return None, str(error)
     except MemoryError:

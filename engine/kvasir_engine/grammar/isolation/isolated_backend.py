@@ -85,6 +85,8 @@ class IsolatedBackend:
             raise RuntimeError("the process that compiles grammars has ended") from error
         if written is None:
             raise ConstraintError(reason)
+        if not written:
+            return self._here.compile(constraint)
         return self._here.read(constraint.kind, written)
 
     def close(self) -> None:

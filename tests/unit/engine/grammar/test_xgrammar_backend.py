@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ def test_what_does_not_compile_says_why_without_a_place_in_the_library(
 
 
 TAG = {"type": "structural_tag", "format": {"type": "json_schema"}}
+TAG_OF_ONE = {**TAG, "format": {"type": "json_schema", "json_schema": {"const": 1}}}
 
 
 @pytest.mark.parametrize("pattern", ["^(ab*)?$", "a|b", "((a))", "^(a){2}$"])
@@ -135,3 +137,20 @@ def test_masks_are_filled_together(backend: XGrammarBackend) -> None:
 
 def test_a_grammar_knows_its_size(backend: XGrammarBackend) -> None:
     assert backend.compile(parse_constraint('{"json_object": true}')).num_bytes > 1000
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"regex": "[ab]+c"}, "abc"),
+        ({"json": {"const": 1}}, "1"),
+        ({"structural_tag": TAG_OF_ONE}, "1"),
+    ],
+)
+def test_a_written_grammar_is_the_same(backend: XGrammarBackend, asked: Any, text: str) -> None:
+    constraint = parse_constraint(json.dumps(asked))
+    read = backend.read(constraint.kind, backend.compile(constraint).written())
+    matcher = read.matcher([END])
+    assert all(map(matcher.accept, text.encode()))
+    assert END in following(matcher)
+    assert not matcher.accept(ord("x"))

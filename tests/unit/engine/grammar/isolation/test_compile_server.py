@@ -45,8 +45,15 @@ def refuses() -> str:
     raise ConstraintError("it is bad")
 
 
-def test_a_grammar_or_why_there_is_none() -> None:
+@pytest.fixture(autouse=True)
+def nothing_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_server, "QUICK_SECONDS", 0.0)
+
+
+def test_a_grammar_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(lambda: "compiled") == ("compiled", "")
+    monkeypatch.setattr(compile_server, "QUICK_SECONDS", SECONDS)
+    assert asked(lambda: "compiled") == ("", "")
     assert asked(refuses) == (None, "it is bad")
 
 
