@@ -13,6 +13,7 @@ from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.json_schema import enforceable
 from kvasir_engine.grammar.schema_keywords import SchemaError
 from kvasir_engine.grammar.schema_limits import regular
+from kvasir_engine.grammar.schema_regex import lengths_as_patterns
 
 MAX_BYTES = 128 << 10
 """UTF-8 bytes of a constraint."""
@@ -158,7 +159,7 @@ def _enforceable_tag(tag: Any, path: str) -> Any:
 
 def _enforceable_part(schema: Any, path: str) -> Any:
     try:
-        return enforceable(schema)
+        return lengths_as_patterns(enforceable(schema))
     except SchemaError as error:
         raise SchemaError(error.path.replace("#", path, 1), error.what) from None
 

@@ -53,6 +53,23 @@ def xgrammar_reads(pattern: str) -> bool:
     return pattern in FORMATS_AS_PATTERNS.values() or _FLAT.fullmatch(pattern) is not None
 
 
+def lengths_as_patterns(schema: Any) -> Any:
+    """Return an enforceable schema whose lengths are patterns: of strings that have only those
+    xgrammar takes control characters as they are, which JSON does not."""
+    if isinstance(schema, list):
+        return list(map(lengths_as_patterns, schema))
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        name: each if name == "enum" else lengths_as_patterns(each) for name, each in schema.items()
+    }
+    bounds = [made.get(name) for name in ("minLength", "maxLength")]
+    if any(isinstance(each, int) for each in bounds):
+        least, most = (made.pop(name, None) for name in ("minLength", "maxLength"))
+        made["pattern"] = f'^[^"]{{{least or 0},{"" if most is None else most}}}$'
+    return made
+
+
 def patterns_of(schema: Any) -> Iterator[str]:
     """Yield the patterns of an enforceable schema."""
     if isinstance(schema, list):

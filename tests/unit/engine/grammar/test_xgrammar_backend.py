@@ -96,6 +96,27 @@ def test_patterns_that_it_takes_for_wider_ones_are_refused(
             matcher_of(backend, asked)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "taken", "refused"),
+    [
+        ({"maxLength": 2}, ['""', '"éa"'], ['"\t"', '"\x01"', '"abc"', '"\n"', '"""']),
+        ({"minLength": 2}, ['"éa"', '"abcdef"'], ['"a"', '"a\t"']),
+    ],
+)
+def test_strings_in_tags_have_no_control_characters(
+    backend: XGrammarBackend, bounds: dict[str, int], taken: list[str], refused: list[str]
+) -> None:
+    # Names like keywords stay.
+    schema = {"properties": {"maxLength": {"type": "string", **bounds}}, "required": ["maxLength"]}
+    tag = {**TAG, "format": {"type": "json_schema", "json_schema": schema}}
+
+    def right(text: str) -> bool:
+        return takes(backend, {"structural_tag": tag}, f'{{"maxLength": {text}}}')
+
+    assert [text for text in taken if not right(text)] == []
+    assert [text for text in refused if right(text)] == []
+
+
 def test_names_like_keywords_are_no_patterns(backend: XGrammarBackend) -> None:
     schema = {"properties": {"pattern": {"enum": [{"pattern": "((a))"}]}}, "required": ["pattern"]}
     assert takes(backend, {"json": schema}, '{"pattern": {"pattern":"((a))"}}')
