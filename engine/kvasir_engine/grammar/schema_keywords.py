@@ -102,7 +102,8 @@ class SchemaError(ConstraintError):
 
 def refuse(schema: Mapping[str, Any], path: str) -> None:
     """Raise SchemaError for a keyword that no grammar enforces."""
-    for name in sorted(REFUSED & schema.keys()):
+    # Of a condition its `if` is told.
+    for name in sorted(REFUSED & schema.keys(), key=lambda each: (each in ("then", "else"), each)):
         if name == "uniqueItems" and schema[name] is False:
             continue
         raise SchemaError(f"{path}/{name}", "cannot be enforced; leave it out")

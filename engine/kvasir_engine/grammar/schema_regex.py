@@ -26,12 +26,16 @@ _TIME = (
     r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_LABEL = "[a-zA-Z0-9](|[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])"
+_SHORT_LABEL = "[a-zA-Z0-9](|[a-zA-Z0-9-]{0,22}[a-zA-Z0-9])"
 _POINTER = "(/([^/~]|~[01])*)*"
 _VARIABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*(:[1-9][0-9]{0,3}|\*)?"
 FORMATS_AS_PATTERNS = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",
     "date-time": f"^{_DATE}T{_TIME}$",
+    # A name has at most 253 characters: three long labels, or ten short ones.
+    "hostname": rf"^({_LABEL}(\.{_LABEL}){{0,2}}|{_SHORT_LABEL}(\.{_SHORT_LABEL}){{3,9}})$",
     "ipv4": rf"^({_BYTE}\.){{3}}{_BYTE}$",
     "json-pointer": f"^{_POINTER}$",
     "relative-json-pointer": f"^[0-9](#|{_POINTER})$",

@@ -101,6 +101,7 @@ def test_what_is_compiled(schema: Any, made: Any) -> None:
         (False, "# is false"),
         ({"properties": {"a": {"not": {}}}}, "#/properties/a/not cannot be enforced"),
         ({"allOf": [STRING, {"if": {}}]}, "#/allOf/1/if cannot be enforced"),
+        ({"else": {}, "if": {}, "then": {}}, "#/if cannot be enforced"),
         ({"type": "array", "uniqueItems": True}, "#/uniqueItems cannot be enforced"),
         ({"type": "text"}, "#/type must be one of string, integer"),
         ({"type": []}, "#/type must be one of"),
