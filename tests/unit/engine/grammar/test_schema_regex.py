@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from kvasir_engine.grammar.lark import LarkWriter, regex
+from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.grammar.schema_regex import FORMATS_AS_PATTERNS, portable, xgrammar_reads
 from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend
 
@@ -127,3 +130,18 @@ def test_patterns_with_larger_groups_are_none_that_xgrammar_reads() -> None:
     read = ["", r"^\(a\)+$", "[(]+", "a(?:b|c)d", "[0-9]+(Mi|Gi)", *FORMATS_AS_PATTERNS.values()]
     left = ["(a*)", "a|b", "(a)?", "((a))", "(?:a)*"]
     assert [each for each in (*read, *left) if xgrammar_reads(each)] == read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS_AS_PATTERNS)
+def test_either_library_reads_them_so(name: str) -> None:
+    asked = {"json": {"type": "string", "format": name}}
+    tokens: Any = ByteTokenizer()
+    backends = (
+        XGrammarBackend(Vocabulary.of(tokens, BYTES + 1, [END])),
+        GuidanceBackend(tokens, BYTES + 1, [END]),
+    )
+    for backend in backends:
+        for right, texts in ((True, TAKEN[name]), (False, REFUSED[name])):
+            written = [json.dumps(text, ensure_ascii=False) for text in texts]
+            assert [text for text in written if takes(backend, asked, text) != right] == []
