@@ -27,6 +27,8 @@ MAX_MEMORY = 2 << 30
 """Memory that one compilation may take."""
 MAX_GRAMMAR_BYTES = 16 << 20
 """A compiled grammar, written; the engine reads it beside its steps."""
+NICENESS = 5
+"""Steps, which others wait for, come first where there are few cores."""
 QUICK_SECONDS = 0.05
 """A grammar that takes less is compiled again rather than written and read."""
 
@@ -42,6 +44,7 @@ def answer(backend: XGrammarBackend, constraint: Constraint, *, seconds: float) 
     fork = os.fork()
     if fork == 0:
         try:
+            os.nice(NICENESS)
             _limit_memory()
             theirs.send(_compiled(backend, constraint))
         finally:
