@@ -58,7 +58,7 @@ SHOWN = 3
 
 @dataclass
 class Counts:
-    """What became of the schemas."""
+    """Counts of schemas and outputs, by what became of them."""
 
     taken: Counter[str] = field(default_factory=Counter)
     """Schemas by the library that enforces them."""

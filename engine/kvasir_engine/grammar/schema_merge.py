@@ -24,7 +24,7 @@ STEPS_OF_A_COPY = 10
 
 
 class MergeBudget:
-    """What merging may still do for one schema."""
+    """Number of steps that merging may still take for one schema."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS

@@ -67,7 +67,7 @@ class XGrammarMatcher:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What is to be known of a tokenizer."""
+    """Tokens of a tokenizer, as the library takes them."""
 
     tokens: list[bytes]
     """Bytes by id; a special token has none."""
