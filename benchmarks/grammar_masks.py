@@ -36,7 +36,7 @@ from kvasir_engine.grammar.constraint import Constraint, parse_constraint
 from kvasir_engine.grammar.libraries import Libraries
 from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.grammar.matcher import GrammarMatcher, fill_together, num_words
-from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
+from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend
 
 VOCABULARY = 128_256
 COMPILATIONS = 5
@@ -170,7 +170,7 @@ def main() -> None:
     begun = time.process_time()
     both = options.library == "auto"
     of_json = GuidanceBackend(tokens, VOCABULARY, [end]) if both else None
-    backend = Libraries(of_json, XGrammarBackend(tokens, VOCABULARY, [end]))
+    backend = Libraries(of_json, XGrammarBackend(Vocabulary.of(tokens, VOCABULARY, [end])))
     vocabulary_seconds = time.process_time() - begun
     walks = Walks(backend, tokens, end)
     constraints = {name: parse_constraint(json.dumps({"json": it})) for name, it in SCHEMAS.items()}

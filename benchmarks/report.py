@@ -1,4 +1,5 @@
-"""Write docs/benchmarks.md, docs/zoo.md and the README's comparison from benchmarks/results.
+"""Write docs/benchmarks.md, docs/zoo.md, the README's comparison and the table of JSON Schema's
+keywords in docs/structured_outputs.md from benchmarks/results.
 
 python benchmarks/report.py [--check]
 
@@ -20,6 +21,7 @@ from zoo_page import zoo_page
 PAGE = ROOT / "docs" / "benchmarks.md"
 ZOO = ROOT / "docs" / "zoo.md"
 README = ROOT / "README.md"
+STRUCTURED = ROOT / "docs" / "structured_outputs.md"
 _BEGIN, _END = "<!-- made by benchmarks/report.py -->\n", "<!-- end -->\n"
 _ENGINE = {
     "decode_bs1": "decode, 1 sequence, ms a token",
@@ -158,7 +160,28 @@ def _plain(number: str) -> str:
     return f"{int(whole):,}" if whole.isdigit() else number
 
 
-def _readme(text: str, tables: str) -> str:
+def keywords(results: Path) -> str:
+    """Return the table of JSON Schema's keywords: what was enforced and refused, and what the
+    libraries say of themselves."""
+    result = _read(results / "cpu" / "grammar_validity.json")
+    [table] = [each for each in result["tables"] if each["title"] == "By keyword"]
+    figures = {each["name"]: round(each["median"]) for each in result["figures"]}
+    libraries = " and ".join(
+        f"{name} {result['versions'][name]}" for name in ("llguidance", "xgrammar")
+    )
+    counted = (
+        f"{result['work']} {figures['outputs that do']:,} satisfied it, "
+        f"{figures['outputs that do not satisfy their schema']:,} did not, "
+        f"{figures['outputs that their length cut']:,} were cut by their length; "
+        f"{figures['schemas refused beside them']:,} further schemas were refused. Measured with "
+        f"{libraries}, commit {result['commit']}, {result['date']}."
+    )
+    lines = [counted, "", *markdown_table(table["columns"], table["rows"]), "", table["source"]]
+    return "\n".join([*lines, ""])
+
+
+def _filled(text: str, tables: str) -> str:
+    """Return a page with other tables between its marks."""
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     return before + begin + tables + end + after
@@ -171,7 +194,8 @@ def main() -> None:
     made = {
         PAGE: page(RESULTS),
         ZOO: zoo_page(RESULTS),
-        README: _readme(README.read_text(), comparison(RESULTS)),
+        README: _filled(README.read_text(), comparison(RESULTS)),
+        STRUCTURED: _filled(STRUCTURED.read_text(), keywords(RESULTS)),
     }
     if not parser.parse_args().check:
         for path, text in made.items():

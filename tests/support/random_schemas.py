@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 NAMES = ["a", "b", "name", "x y", "é", 'q"', "id", "k"]
 VALUES: list[Any] = ["a", "b", 1, 2.5, None, True, {"a": 1}, [1, "x"], 'é"\n']
-PATTERNS = ["^[a-z]{2,5}$", "[0-9]+", "^(foo|bar)$", r"^\d{3}-\w+$", "^a.b$", "x?y", "^[^0-9]$"]
-FORMATS = ["date", "date-time", "email", "uuid", "ipv4", "phone", "time"]
+PATTERNS = [
+    *("^[a-z]{2,5}$", "[0-9]+", "^(foo|bar)$", r"^\d{3}-\w+$", "^a.b$", "x?y", "^[^0-9]$"),
+    *(r"^[A-Z]{2}\d{4,6}$", r"^#[0-9a-fA-F]{6}$", r"^v\d+\.\d+(\.\d+)?$", r"^\S+@\S+$", "^/", "^$"),
+    *(r"^(?=a)b", r"^(a)\1$"),
+]
+FORMATS = [
+    *(
+        "date",
+        "date-time",
+        "email",
+        "uuid",
+        "ipv4",
+        "ipv6",
+        "phone",
+        "time",
+        "duration",
+        "hostname",
+    ),
+    *("uri", "uri-reference", "json-pointer"),
+]
+REFUSED: list[dict[str, Any]] = [
+    {"not": {"type": "string"}},
+    {"type": "array", "uniqueItems": True},
+    {"type": "array", "contains": {"type": "integer"}, "minContains": 1},
+    {"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}},
+    {"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
+    {"type": "object", "properties": {"a": {}}, "dependentSchemas": {"a": {"required": ["b"]}}},
+    {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}, "b": {"type": "string"}},
+        "if": {"properties": {"a": {"const": 1}}},
+        "then": {"required": ["b"]},
+        "else": {"required": ["a"]},
+    },
+]
+"""What no grammar says."""
 DEFINITIONS = {
     "Y": {
         "type": "object",
@@ -17,7 +52,16 @@ DEFINITIONS = {
         "additionalProperties": False,
     },
     "Z": {"$ref": "#/$defs/X"},
+    "Tree": {
+        "type": "object",
+        "properties": {
+            "value": {"type": "integer"},
+            "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}, "maxItems": 2},
+        },
+        "required": ["value"],
+    },
 }
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 MOST = 3
 """Levels."""
 
@@ -34,6 +78,19 @@ class Schemas:
         whole = schema if isinstance(schema, dict) else {}
         return {**whole, "$defs": {"X": self._leaf(), **DEFINITIONS}}
 
+    def lean_root(self) -> dict[str, Any]:
+        """A schema without definitions that nothing refers to, and often an object."""
+        draw = self._random
+        schema = self._object(0) if self._maybe(0.6) else self.root()
+        refers = '"$ref"' in json.dumps({k: v for k, v in schema.items() if k != "$defs"})
+        if refers:
+            schema = {**schema, "$defs": {"X": self._leaf(), **DEFINITIONS}}
+        else:
+            schema.pop("$defs", None)
+        if draw.random() < 0.2:
+            schema = {"$schema": DRAFT, "title": "t", **schema}
+        return schema
+
     def _maybe(self, share: float) -> bool:
         return self._random.random() < share
 
@@ -48,13 +105,15 @@ class Schemas:
             case "array":
                 return self._array(depth)
             case "$ref":
-                return {"$ref": "#/$defs/" + draw.choice("XYZ"), "description": "d"}
+                named = draw.choice(["X", "Y", "Z", "Tree"])
+                return {"$ref": f"#/$defs/{named}", "description": "d"}
             case "":
                 untyped = [
                     {},
                     {"properties": {"a": self._leaf()}},
                     {"minLength": 2},
                     {"minimum": 3},
+                    *REFUSED,
                 ]
                 return draw.choice([True, *untyped])
             case head:
@@ -79,6 +138,10 @@ class Schemas:
                 schema[name] = draw.randint(0, 4)
         if self._maybe(0.05):
             schema["patternProperties"] = {"^k[0-9]+$": self._leaf()}
+            if self._maybe(0.5):
+                del schema["properties"], schema["required"]
+        if self._maybe(0.05):
+            schema["unevaluatedProperties"] = False
         if self._maybe(0.1):
             known = {"properties": {"id": self._leaf()}, "required": ["id"]}
             schema["anyOf"] = [{"required": [draw.choice(NAMES)]}, known]
@@ -95,7 +158,9 @@ class Schemas:
             if self._maybe(0.3):
                 schema[name] = draw.randint(0, 4)
         if self._maybe(0.05):
-            schema["uniqueItems"] = True
+            schema["uniqueItems"] = self._maybe(0.3)
+        if "prefixItems" in schema and self._maybe(0.3):
+            schema["items" if self._maybe(0.5) else "unevaluatedItems"] = False
         return schema
 
     def _leaf(self) -> dict[str, Any]:
@@ -108,15 +173,19 @@ class Schemas:
             {"type": "integer", **{name: draw.randint(-20, 20) for name in some}},
             {"type": "number", **{name: round(draw.uniform(-20, 20), 2) for name in some}},
             {"type": "integer", "multipleOf": draw.choice([1, 3, 7])},
+            {"type": draw.choice(["integer", "number"]), "multipleOf": draw.choice([5, 0.5, 0.01])},
+            {"type": "integer", "multipleOf": draw.choice([1, 4]), bounds[0]: 2, bounds[1]: 90},
             {"type": "string", **{name: draw.randint(0, 6) for name in lengths}},
             {"type": "string", "pattern": draw.choice(PATTERNS)},
             {"type": "string", "format": draw.choice(FORMATS)},
+            {"type": ["string", "null"], **draw.choice([{}, {"pattern": draw.choice(PATTERNS)}])},
+            {"type": "string", "nullable": True, "maxLength": 8, "default": "x"},
+            {"enum": [f"value_{i}" for i in range(draw.randint(5, 60))]},
             {"enum": draw.sample(VALUES, draw.randint(1, 4)), "type": types},
             {"enum": draw.sample(VALUES, draw.randint(1, 4))},
             {"const": draw.choice(VALUES)},
             {"type": types, **draw.choice([{}, {"minLength": 1}, {"minimum": 0}])},
             {"type": "boolean"},
-            {"not": {"type": "string"}},
-            {},
+            draw.choice([{}, {}, {}, draw.choice(REFUSED)]),
         ]
         return draw.choice(leaves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -11,10 +11,15 @@ from typing import Any, Self
 
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.json_schema import enforceable
+from kvasir_engine.grammar.schema_keywords import SchemaError
+from kvasir_engine.grammar.schema_limits import regular
+from kvasir_engine.grammar.schema_regex import lengths_as_patterns
 
 MAX_BYTES = 128 << 10
 """UTF-8 bytes of a constraint."""
 MAX_CHOICES = 1024
+_TAG_SCHEMAS = ("json_schema", "schema")
+"""Fields of structural tags that are JSON schemas: of today's form, and of the one before."""
 MAX_WHITESPACE = 16
 """Between two parts of a JSON value: a model may go on with it for ever."""
 
@@ -61,7 +66,7 @@ def parse_constraint(text: str) -> Constraint:
     if len(text.encode()) > MAX_BYTES:
         raise ConstraintError(f"it has more than {MAX_BYTES} bytes")
     try:
-        found = json.loads(text)
+        found = _read(text)
     except (ValueError, RecursionError) as error:
         raise ConstraintError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict) or len(found) != 1:
@@ -76,12 +81,27 @@ def parse_constraint(text: str) -> Constraint:
 def _json(value: Any) -> Constraint:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = _read(value)
         except (ValueError, RecursionError) as error:
             raise ConstraintError(f"json is not JSON: {error}") from None
     if not isinstance(value, dict | bool):
         raise ConstraintError("json must be a JSON schema, an object")
-    return Constraint(ConstraintKind.JSON, json.dumps(enforceable(value), ensure_ascii=False))
+    made = enforceable(value)
+    try:
+        written = json.dumps(made, ensure_ascii=False, allow_nan=False)
+        written.encode()
+    except ValueError:  # A number too large for a float, or half of a character.
+        raise ConstraintError("json has a value that JSON cannot have") from None
+    return Constraint(ConstraintKind.JSON, written)
+
+
+def _read(text: str) -> Any:
+    """Return what JSON says. Raises ValueError, also for NaN and Infinity, and RecursionError."""
+
+    def no_number(name: str) -> None:
+        raise ValueError(f"{name} is no number")
+
+    return json.loads(text, parse_constant=no_number)
 
 
 def _json_object(value: Any) -> Constraint:
@@ -99,11 +119,58 @@ def _text_of(kind: ConstraintKind) -> Callable[[Any], Constraint]:
     return read
 
 
+def _regex(value: Any) -> Constraint:
+    constraint = _text_of(ConstraintKind.REGEX)(value)
+    regular(value, "regex")
+    return constraint
+
+
 def _structural_tag(value: Any) -> Constraint:
     if not isinstance(value, dict | str):
         raise ConstraintError("structural_tag must be an object")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        tag = _enforceable_tag(_read(value) if isinstance(value, str) else value, "structural_tag")
+        text = json.dumps(tag, ensure_ascii=False, allow_nan=False)
+    except SchemaError:
+        raise
+    except RecursionError:
+        raise ConstraintError("structural_tag has too many levels") from None
+    except ValueError as error:
+        raise ConstraintError(f"structural_tag is not JSON: {error}") from None
     return Constraint(ConstraintKind.STRUCTURAL_TAG, text)
+
+
+def _enforceable_tag(tag: Any, path: str) -> Any:
+    """Return a part of a structural tag whose schemas are enforceable."""
+    if isinstance(tag, list):
+        return [_enforceable_tag(each, f"{path}/{at}") for at, each in enumerate(tag)]
+    if not isinstance(tag, dict):
+        return tag
+    made = {}
+    for name, each in tag.items():
+        if name in _TAG_SCHEMAS and isinstance(each, dict | bool):
+            made[name] = _enforceable_part(each, f"{path}/{name}")
+        else:
+            made[name] = _enforceable_tag(each, f"{path}/{name}")
+    if tag.get("type") == "regex":
+        regular(tag.get("pattern"), f"{path}/pattern")
+    return made
+
+
+def _enforceable_part(schema: Any, path: str) -> Any:
+    try:
+        return lengths_as_patterns(enforceable(schema))
+    except SchemaError as error:
+        raise SchemaError(error.path.replace("#", path, 1), error.what) from None
+
+
+def schemas_of_tag(tag: Any) -> Iterator[Any]:
+    """Yield the JSON schemas of a structural tag."""
+    held = tag if isinstance(tag, list) else tag.values() if isinstance(tag, dict) else ()
+    if isinstance(tag, dict):
+        yield from (tag[name] for name in _TAG_SCHEMAS if isinstance(tag.get(name), dict))
+    for each in held:
+        yield from schemas_of_tag(each)
 
 
 def _choice(value: Any) -> Constraint:
@@ -123,7 +190,7 @@ def _literal(text: str) -> str:
 _READERS: dict[str, Callable[[Any], Constraint]] = {
     "json": _json,
     "json_object": _json_object,
-    "regex": _text_of(ConstraintKind.REGEX),
+    "regex": _regex,
     "choice": _choice,
     "grammar": _text_of(ConstraintKind.GRAMMAR),
     "structural_tag": _structural_tag,

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvasir_engine.grammar.schema_disjoint import are_disjoint
+from kvasir_engine.grammar.schema_disjoint import all_disjoint, num_compared
 from kvasir_engine.grammar.schema_keywords import (
     DEFINITIONS,
     HEADS,
@@ -25,19 +25,22 @@ from kvasir_engine.grammar.schema_keywords import (
     types_of,
 )
 from kvasir_engine.grammar.schema_limits import (
+    counts,
     numbers,
     objects_in_calls,
     regular,
     strings,
     strings_in_calls,
 )
-from kvasir_engine.grammar.schema_merge import merge_heads
+from kvasir_engine.grammar.schema_merge import MergeBudget, merge_heads
 
 MAX_SCHEMAS = 2000
 """Subschemas of one schema."""
 MAX_DEPTH = 64
 MAX_VALUES = 5000
 """Values of an enum."""
+MAX_COMPARED = 128
+"""Branches of a oneOf, those that are values aside."""
 
 
 def enforceable(schema: Any, *, in_calls: bool = False) -> Any:
@@ -59,14 +62,33 @@ class _Walk:
         self._narrowed: set[int] = set()
         """Schemas that were of no type, and also take values of the types that they say nothing
         about."""
-        self._refs: list[tuple[str, str]] = []
+        self._refs: list[tuple[str, dict[str, Any]]] = []
+        """Schemas that are references, and their paths."""
+        self._budget = MergeBudget()
 
     def result(self) -> Any:
         root = self._schema(self._root, "#", 0)
-        for path, ref in self._refs:
-            if id(_target(root, ref, path)) not in self._seen:
+        targets = {}
+        for path, schema in self._refs:
+            ref = schema["$ref"]
+            targets[id(schema)] = target = _target(root, ref, path)
+            if id(target) not in self._seen:
                 raise SchemaError(path, f"points to {ref}, which is no place of a schema")
+        self._refuse_loops(targets)
         return root
+
+    def _refuse_loops(self, targets: dict[int, Any]) -> None:
+        """Raise SchemaError for a reference that leads to references alone."""
+        ends: set[int] = set()
+        for path, schema in self._refs:
+            way: dict[int, None] = {}
+            at: Any = schema
+            while id(at) in targets and id(at) not in ends:
+                if id(at) in way:
+                    raise SchemaError(path, "refers to itself")
+                way[id(at)] = None
+                at = targets[id(at)]
+            ends |= way.keys()
 
     def _schema(self, schema: Any, path: str, depth: int) -> Any:
         if isinstance(schema, bool):
@@ -83,7 +105,7 @@ class _Walk:
         for name in schema.keys() - KNOWN - {*HEADS}:
             del schema[name]  # Annotations, and what nobody knows, say nothing.
         self._named(schema, DEFINITIONS, path, depth)
-        merge_heads(schema, path)
+        merge_heads(schema, path, self._budget)
         heads = [each for each in HEADS if each in schema]
         if heads:
             self._head(schema, heads, path, depth)
@@ -115,7 +137,7 @@ class _Walk:
             raise SchemaError(f"{path}/{head}", f"cannot be enforced together with {beside}")
         if head == "$ref":
             expect(schema[head], str, f"{path}/$ref", "a string")
-            self._refs.append((f"{path}/$ref", schema[head]))
+            self._refs.append((f"{path}/$ref", schema))
             return
         branches = schema.pop(head)
         for i, each in enumerate(branches):
@@ -163,6 +185,7 @@ class _Walk:
             self._objects(schema, path, depth)
 
     def _arrays(self, schema: dict[str, Any], path: str, depth: int) -> None:
+        counts(schema, "minItems", "maxItems", path)
         items = schema.get("items")
         if isinstance(items, list):  # As it was up to draft 2019-09.
             schema["prefixItems"] = schema.pop("items")
@@ -178,8 +201,11 @@ class _Walk:
                 schema[name] = self._schema(schema[name], f"{path}/{name}", depth + 1)
         if "unevaluatedItems" in schema:
             schema.setdefault("items", schema.pop("unevaluatedItems"))
+        if schema.get("items") is False and schema.get("minItems", 0) > len(prefix or ()):
+            raise SchemaError(f"{path}/minItems", "is more than the items that there may be")
 
     def _objects(self, schema: dict[str, Any], path: str, depth: int) -> None:
+        counts(schema, "minProperties", "maxProperties", path)
         self._named(schema, ("properties", "patternProperties"), path, depth)
         for name in ("additionalProperties", "unevaluatedProperties"):
             if name in schema and not isinstance(schema[name], bool):
@@ -204,9 +230,13 @@ class _Walk:
 
     def _least(self, schema: dict[str, Any], path: str) -> None:
         """A grammar may write a key that it does not know twice; it counts once."""
-        least = schema.get("minProperties", 0)
-        expect(least, int, f"{path}/minProperties", "an integer")
-        if least <= len(set(schema.get("required", ()))):
+        least, required = schema.get("minProperties", 0), len(set(schema.get("required", ())))
+        if schema.get("maxProperties", required) < required:
+            raise SchemaError(f"{path}/maxProperties", "is less than the properties in required")
+        closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+        if closed and least > len(schema.get("properties", {})):
+            raise SchemaError(f"{path}/minProperties", "is more than the properties that there are")
+        if least <= required:
             schema.pop("minProperties", None)
         elif schema.get("additionalProperties", False) is not False or not schema.get("properties"):
             raise SchemaError(
@@ -225,17 +255,21 @@ class _Walk:
             if others is False or "patternProperties" in schema:
                 raise SchemaError(f"{path}/required", f"names {name!r}, which properties lack")
             properties[name] = {} if others is True else copy.deepcopy(others)
+        if len(properties) > MAX_SCHEMAS:
+            raise SchemaError(f"{path}/required", f"makes more than {MAX_SCHEMAS} properties")
 
     def _disjoint(self, branches: list[dict[str, Any]], path: str) -> None:
-        for i, one in enumerate(branches):
-            for other in branches[i + 1 :]:
-                both = self._resolved(one, path), self._resolved(other, path)
-                if self._narrowed & {*map(id, both)} or not are_disjoint(*both):
-                    raise SchemaError(
-                        path,
-                        "has branches that one value may satisfy together; use anyOf, or give each "
-                        "a required property with another const",
-                    )
+        if len(branches) < 2:
+            return
+        resolved = [self._resolved(each, path) for each in branches]
+        if num_compared(resolved) > MAX_COMPARED:
+            raise SchemaError(path, f"has more than {MAX_COMPARED} branches to compare; use anyOf")
+        if not self._narrowed.isdisjoint(map(id, resolved)) or not all_disjoint(resolved):
+            raise SchemaError(
+                path,
+                "has branches that one value may satisfy together; use anyOf, or give each "
+                "a required property with another const",
+            )
 
     def _resolved(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
         for _ in range(MAX_DEPTH):

@@ -45,9 +45,18 @@ class Libraries:
             try:
                 return self._guidance.compile(constraint)
             except ConstraintError:
-                if self._xgrammar is None:
+                # Its reason is the one to tell: it reads schemas the most strictly.
+                if (instead := self._instead(constraint)) is None:
                     raise
+                return instead
         return self._there(self._xgrammar, kind, "xgrammar").compile(constraint)
+
+    def _instead(self, constraint: Constraint) -> SizedGrammar | None:
+        """Return xgrammar's grammar of a schema that the other one refuses."""
+        try:
+            return self._there(self._xgrammar, constraint.kind, "xgrammar").compile(constraint)
+        except ConstraintError:
+            return None
 
     def _there(self, backend: Backend | None, kind: ConstraintKind, name: str) -> Backend:
         if backend is None:
@@ -88,6 +97,7 @@ def _guidance(tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> 
 
 
 def _xgrammar(tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> Backend:
-    from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
+    from kvasir_engine.grammar.isolation.isolated_backend import IsolatedBackend
+    from kvasir_engine.grammar.xgrammar_backend import Vocabulary
 
-    return XGrammarBackend(tokenizer, vocab_size, eos_ids)
+    return IsolatedBackend(Vocabulary.of(tokenizer, vocab_size, eos_ids))

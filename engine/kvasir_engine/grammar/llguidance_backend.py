@@ -15,7 +15,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, Token
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
-from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.constraint_error import NO_TEXT_HAS_IT, ConstraintError
 from kvasir_engine.grammar.matcher import MASK_BITS, GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
 
@@ -24,7 +24,13 @@ _NUM_BYTES = 1 << 20
 """Estimate of a grammar's memory beside its text; the library does not tell it."""
 _NO_TEXT = b"\xff"
 """First byte of a token that is no text, as the library has it."""
-_LIMITS = LLParserLimits(step_max_items=200_000, max_lexer_states=100_000, verbose_errors=False)
+_LIMITS = LLParserLimits(
+    # Four a property that may be missing, of which a schema has 2,000.
+    max_items_in_row=10_000,
+    step_max_items=200_000,
+    max_lexer_states=100_000,
+    verbose_errors=False,
+)
 
 
 class GuidanceMatcher:
@@ -129,9 +135,25 @@ class GuidanceBackend:
             compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
         except ValueError as error:
             raise ConstraintError(str(error)) from error
-        if compiled.is_error():
-            raise ConstraintError(compiled.get_error().partition("\n")[0])
+        _check(compiled)
+        self._try(compiled.deep_copy())
         return GuidanceGrammar(compiled, _NUM_BYTES + len(grammar), self._hidden)
+
+    def _try(self, matcher: LLMatcher) -> None:
+        """Raise ConstraintError where no output begins, or its first token exceeds the limits."""
+        mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        _check(matcher)
+        allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))
+        if not len(allowed):
+            raise ConstraintError(NO_TEXT_HAS_IT)
+        for token in allowed[allowed != self._hidden][:1].tolist():
+            matcher.consume_token(token)
+            _check(matcher)
+
+
+def _check(matcher: LLMatcher) -> None:
+    if matcher.is_error():
+        raise ConstraintError(matcher.get_error().partition("\n")[0])
 
 
 def _grammar(constraint: Constraint) -> str:

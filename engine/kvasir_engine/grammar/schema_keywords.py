@@ -86,10 +86,8 @@ FORMATS = frozenset(
         "uri-template",
     ]
 )
-XGRAMMAR_FORMATS = frozenset(
-    ["uri-reference", "json-pointer", "relative-json-pointer", "uri-template"]
-)
-"""Those that llguidance does not know."""
+XGRAMMAR_FORMATS = frozenset(["uri-reference"])
+"""Those that llguidance does not know, and that are no patterns (schema_regex.py)."""
 KNOWN = frozenset({"type", "additionalItems", *DEFINITIONS, *STRING, *NUMBER, *ARRAY, *OBJECT})
 
 
@@ -98,11 +96,14 @@ class SchemaError(ConstraintError):
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} {what}")
+        self.path = path
+        self.what = what
 
 
 def refuse(schema: Mapping[str, Any], path: str) -> None:
     """Raise SchemaError for a keyword that no grammar enforces."""
-    for name in sorted(REFUSED & schema.keys()):
+    # Of a condition its `if` is told.
+    for name in sorted(REFUSED & schema.keys(), key=lambda each: (each in ("then", "else"), each)):
         if name == "uniqueItems" and schema[name] is False:
             continue
         raise SchemaError(f"{path}/{name}", "cannot be enforced; leave it out")

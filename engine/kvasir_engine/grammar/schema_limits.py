@@ -14,21 +14,23 @@ from kvasir_engine.grammar.schema_keywords import (
     SchemaError,
     expect,
 )
-from kvasir_engine.grammar.schema_regex import portable
+from kvasir_engine.grammar.schema_regex import FORMATS_AS_PATTERNS, portable
 
 _BEYOND_REGULAR = re.compile(r"\(\?(?!:)|\\[1-9bBpPkAzZG]")
 """Look-around, flags, names, back references, boundaries and classes by Unicode property."""
-"""Look-around, flags, names, back references, boundaries and classes by Unicode property."""
+MAX_STEP = 1024
+"""Largest multipleOf: llguidance's work grows with it, and xgrammar leaves larger ones out."""
 
 
 def numbers(schema: dict[str, Any], kinds: set[str], path: str) -> None:
     for name in NUMBER & schema.keys():
         value = schema[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
             raise SchemaError(f"{path}/{name}", "must be a number")
     whole = "integer" in kinds
     if whole and "number" not in kinds:
         _whole_bounds(schema, path)
+    _not_empty(schema, path, step=int(whole and "number" not in kinds))
     if "multipleOf" in schema:
         ranged = NUMBER & schema.keys() - {"multipleOf"}
         step = schema["multipleOf"]
@@ -36,6 +38,12 @@ def numbers(schema: dict[str, Any], kinds: set[str], path: str) -> None:
             raise SchemaError(
                 f"{path}/multipleOf", "can be enforced for integers only, without bounds"
             )
+        if step > MAX_STEP:
+            raise SchemaError(f"{path}/multipleOf", f"can be enforced up to {MAX_STEP}")
+
+
+def _finite(value: float) -> bool:
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _whole_bounds(schema: dict[str, Any], path: str) -> None:
@@ -52,7 +60,24 @@ def _whole_bounds(schema: dict[str, Any], path: str) -> None:
                 raise SchemaError(f"{path}/{name}", "must fit into 64 bits")
 
 
+def _not_empty(schema: dict[str, Any], path: str, step: int) -> None:
+    """Refuse bounds that no number is within; integers are a step apart."""
+    low = [schema[name] for name in ("minimum",) if name in schema]
+    high = [schema[name] for name in ("maximum",) if name in schema]
+    low += [schema[name] + step for name in ("exclusiveMinimum",) if name in schema]
+    high += [schema[name] - step for name in ("exclusiveMaximum",) if name in schema]
+    if not low or not high:
+        return
+    open_end = not step and (
+        schema.get("exclusiveMinimum") == max(low) or schema.get("exclusiveMaximum") == min(high)
+    )
+    if max(low) > min(high) or (open_end and max(low) == min(high)):
+        name = next(each for each in ("minimum", "exclusiveMinimum") if each in schema)
+        raise SchemaError(f"{path}/{name}", "leaves no number below the upper bound")
+
+
 def strings(schema: dict[str, Any], path: str) -> None:
+    counts(schema, "minLength", "maxLength", path)
     if schema.get("format") not in FORMATS:
         schema.pop("format", None)  # It is an annotation.
     shaped = [name for name in ("pattern", "format") if name in schema]
@@ -63,14 +88,14 @@ def strings(schema: dict[str, Any], path: str) -> None:
         raise SchemaError(f"{path}/{shaped[0]}", f"cannot be enforced together with {beside}")
     if "pattern" in schema:
         regular(schema["pattern"], f"{path}/pattern")
+    if schema.get("format") in FORMATS_AS_PATTERNS:
+        schema["pattern"] = FORMATS_AS_PATTERNS[schema.pop("format")]
 
 
 def strings_in_calls(schema: dict[str, Any], path: str) -> None:
     """Bring strings into a form that llguidance enforces, also as plain text."""
     if schema.get("format") in XGRAMMAR_FORMATS:
         raise SchemaError(f"{path}/format", "cannot be enforced in calls; leave it out")
-    for name in ("minLength", "maxLength"):
-        _count(schema, name, path)
     if "pattern" in schema:
         schema["pattern"] = _portable(schema["pattern"], f"{path}/pattern")
 
@@ -82,7 +107,6 @@ def objects_in_calls(schema: dict[str, Any], path: str) -> None:
         named[_portable(key, f"{path}/patternProperties/{key}")] = named.pop(key)
     optional = schema.get("properties", {}).keys() - {*schema.get("required", ())}
     for name in ("minProperties", "maxProperties"):
-        _count(schema, name, path)
         if optional and name in schema:
             where = f"{path}/{name}"
             raise SchemaError(where, "can be enforced in calls only where no property is optional")
@@ -93,6 +117,14 @@ def _portable(pattern: str, path: str) -> str:
         return portable(pattern)
     except ValueError as error:
         raise SchemaError(path, f"is no regular expression: {error}") from None
+
+
+def counts(schema: dict[str, Any], least: str, most: str, path: str) -> None:
+    """Have two keywords be integers, of which the second is no less."""
+    for name in (least, most):
+        _count(schema, name, path)
+    if schema.get(least, 0) > schema.get(most, schema.get(least, 0)):
+        raise SchemaError(f"{path}/{least}", f"is more than {most}")
 
 
 def _count(schema: dict[str, Any], name: str, path: str) -> None:

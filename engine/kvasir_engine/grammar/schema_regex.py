@@ -3,11 +3,90 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
 _CLASS = re.compile(r"\\[dwsDWS]")
-_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\x20\t\n\r\f\v"}
-"""Classes that have more members there, by what they have here."""
+_CLASSES = {
+    "d": "0-9",
+    "w": "0-9A-Za-z_",
+    "s": r"\x20\t\n\r\f\v",
+    "S": r"[^\s\x{1c}-\x{1f}\x{feff}]",
+}
+"""Classes that have more members there, by what they have here, or in Python's schemas."""
+_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_DATE = (
+    rf"({_YEAR}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    r"|02-(0[1-9]|1[0-9]|2[0-8]))"
+    r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
+)
+_TIME = (
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](|\.[0-9]{1,9})"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_LABEL = "[a-zA-Z0-9](|[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])"
+_SHORT_LABEL = "[a-zA-Z0-9](|[a-zA-Z0-9-]{0,22}[a-zA-Z0-9])"
+_POINTER = "(/([^/~]|~[01])*)*"
+_VARIABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*(:[1-9][0-9]{0,3}|\*)?"
+FORMATS_AS_PATTERNS = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DATE}T{_TIME}$",
+    # A name has at most 253 characters: three long labels, or ten short ones.
+    "hostname": rf"^({_LABEL}(\.{_LABEL}){{0,2}}|{_SHORT_LABEL}(\.{_SHORT_LABEL}){{3,9}})$",
+    "ipv4": rf"^({_BYTE}\.){{3}}{_BYTE}$",
+    "json-pointer": f"^{_POINTER}$",
+    "relative-json-pointer": f"^[0-9](#|{_POINTER})$",
+    "uri-template": (
+        r"^([!#$&(-;=?-Z\[\]_a-z]|%[0-9A-F]{2}"
+        rf"|\{{[+#./;?&]?{_VARIABLE}(,{_VARIABLE})*\}})*$"
+    ),
+}
+"""Formats that a library does not know, or takes for something wider."""
+_CHAR = r"(?:\\.|\[\^?(?:\\.|[^\]\\])*\]|[^()|\[\\])"
+_WORD = r"(?:\\.|[^()|\[\]{}*+?\\])*"
+_FLAT = re.compile(rf"(?s:{_CHAR}|\((?:\?:)?{_WORD}(?:\|{_WORD})*\)(?![*+?{{]))*")
+"""Characters and classes, of any number, and choices of words."""
+
+
+def xgrammar_reads(pattern: str) -> bool:
+    """Return whether a pattern is one that xgrammar enforces: of what has larger groups it takes
+    more than the pattern says, `(ab*)?` for one letting "b" through."""
+    return pattern in FORMATS_AS_PATTERNS.values() or _FLAT.fullmatch(pattern) is not None
+
+
+def lengths_as_patterns(schema: Any) -> Any:
+    """Return an enforceable schema whose lengths are patterns: of strings that have only those
+    xgrammar takes control characters as they are, which JSON does not."""
+    if isinstance(schema, list):
+        return list(map(lengths_as_patterns, schema))
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        name: each if name == "enum" else lengths_as_patterns(each) for name, each in schema.items()
+    }
+    bounds = [made.get(name) for name in ("minLength", "maxLength")]
+    if any(isinstance(each, int) for each in bounds):
+        least, most = (made.pop(name, None) for name in ("minLength", "maxLength"))
+        made["pattern"] = f'^[^"]{{{least or 0},{"" if most is None else most}}}$'
+    return made
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    """Yield the patterns of an enforceable schema."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from patterns_of(each)
+    elif isinstance(schema, dict):
+        if isinstance(pattern := schema.get("pattern"), str):
+            yield pattern
+        if isinstance(named := schema.get("patternProperties"), dict):
+            yield from named
+        for name, each in schema.items():
+            if name != "enum":
+                yield from patterns_of(each)
 
 
 def portable(pattern: str) -> str:

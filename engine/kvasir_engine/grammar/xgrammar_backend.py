@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
+import numpy as np
 import xgrammar as xgr
 
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
-from kvasir_engine.grammar.constraint_error import ConstraintError
-from kvasir_engine.grammar.matcher import GrammarMatcher
+from kvasir_engine.grammar.constraint import (
+    MAX_WHITESPACE,
+    Constraint,
+    ConstraintKind,
+    schemas_of_tag,
+)
+from kvasir_engine.grammar.constraint_error import NO_TEXT_HAS_IT, ConstraintError
+from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
+from kvasir_engine.grammar.schema_regex import patterns_of, xgrammar_reads
 from kvasir_engine.step_plan import Int32Array
 
 COMPILE_THREADS = 2
@@ -55,6 +65,26 @@ class XGrammarMatcher:
             _BATCH.batch_fill_next_token_bitmask(handles, masks, going)
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Tokens of a tokenizer, as the library takes them."""
+
+    tokens: list[bytes]
+    """Bytes by id; a special token has none."""
+    special_ids: frozenset[int]
+    eos_ids: list[int]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> Self:
+        """Return that of a tokenizer."""
+        special = frozenset(tokenizer.special_ids)
+        # A token without bytes is never allowed, unless it ends the output.
+        tokens = [
+            b"" if token in special else tokenizer.token_bytes(token) for token in range(vocab_size)
+        ]
+        return cls(tokens, special, list(eos_ids))
+
+
 class XGrammar:
     """Grammar."""
 
@@ -62,6 +92,11 @@ class XGrammar:
         self._compiled = compiled
         self.num_bytes: int = compiled.memory_size_bytes
         """Memory that it takes."""
+
+    def written(self) -> str:
+        """Return it as text, for XGrammarBackend.read."""
+        text: str = self._compiled.serialize_json()
+        return text
 
     def matcher(self, stop_ids: Sequence[int]) -> XGrammarMatcher:
         """Grammar.matcher."""
@@ -71,42 +106,76 @@ class XGrammar:
 class XGrammarBackend:
     """Compile constraints for one vocabulary."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
-        self._special, self._eos_ids = tokenizer.special_ids, eos_ids
-        # A token without bytes is never allowed, unless it ends the output.
-        vocabulary = [
-            b"" if token in self._special else tokenizer.token_bytes(token)
-            for token in range(vocab_size)
-        ]
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._compiler = _compiler(vocabulary, eos_ids)
-        # Strings of bounded length would take control characters, which JSON has as escapes only.
-        plain = [b"" if _CONTROL.search(each) else each for each in vocabulary]
-        self._json_compiler = _compiler(plain, eos_ids)
+
+    def load(self) -> None:
+        """Have the vocabularies sorted now, rather than with the first grammar of a kind."""
+        for kind in ConstraintKind:
+            self._tokens(kind)
+
+    def _tokens(self, kind: ConstraintKind) -> xgr.TokenizerInfo:
+        """Return the vocabulary that grammars of a kind are for."""
+        match kind:
+            case ConstraintKind.JSON:
+                return self._json_tokens
+            case ConstraintKind.STRUCTURAL_TAG:
+                return self._tag_tokens
+        return self._all_tokens
 
     @cached_property
-    def _tag_compiler(self) -> xgr.GrammarCompiler:
-        """Compiler of structural tags, which name special tokens by their ids. What has no bytes is
-        not even allowed so; these bytes are no UTF-8, so that no text of a JSON value has them."""
-        named = [
-            _NO_TEXT if token in self._special else each
-            for token, each in enumerate(self._vocabulary)
-        ]
-        return _compiler(named, self._eos_ids)
+    def _all_tokens(self) -> xgr.TokenizerInfo:
+        return self._info(self._vocabulary.tokens)
+
+    @cached_property
+    def _json_tokens(self) -> xgr.TokenizerInfo:
+        """Strings of bounded length would take control characters, which JSON has as escapes
+        only."""
+        tokens = self._vocabulary.tokens
+        return self._info([b"" if _CONTROL.search(each) else each for each in tokens])
+
+    @cached_property
+    def _tag_tokens(self) -> xgr.TokenizerInfo:
+        """Structural tags name special tokens by their ids. What has no bytes is not even allowed
+        so; these bytes are no UTF-8, so that no text of a JSON value has them."""
+        special = self._vocabulary.special_ids
+        tokens = enumerate(self._vocabulary.tokens)
+        return self._info([_NO_TEXT if token in special else each for token, each in tokens])
+
+    def _info(self, tokens: list[bytes]) -> xgr.TokenizerInfo:
+        return xgr.TokenizerInfo(
+            tokens,
+            xgr.VocabType.RAW,
+            vocab_size=len(tokens),
+            stop_token_ids=self._vocabulary.eos_ids,
+        )
+
+    def read(self, kind: ConstraintKind, written: str) -> XGrammar:
+        """Return a grammar that `XGrammar.written` wrote, maybe in another process."""
+        return XGrammar(xgr.CompiledGrammar.deserialize_json(written, self._tokens(kind)))
 
     def compile(self, constraint: Constraint) -> XGrammar:
         """Return the grammar of a constraint; holds no lock while it works. Raises
         ConstraintError."""
         try:
-            return XGrammar(self._compile(constraint))
+            made = XGrammar(self._compile(constraint))
         except (RuntimeError, ValueError) as error:
             raise ConstraintError(_reason(error)) from error
+        mask = np.zeros((1, num_words(len(self._vocabulary.tokens))), dtype=np.int32)
+        XGrammarMatcher.fill_own([made.matcher(self._vocabulary.eos_ids)], mask)
+        if not mask.any():
+            raise ConstraintError(NO_TEXT_HAS_IT)
+        return made
 
     def _compile(self, constraint: Constraint) -> xgr.CompiledGrammar:
-        text, compiler = constraint.text, self._compiler
+        text = constraint.text
+        compiler = xgr.GrammarCompiler(
+            self._tokens(constraint.kind), max_threads=COMPILE_THREADS, cache_enabled=False
+        )
         match constraint.kind:
             case ConstraintKind.JSON:
-                compiled: xgr.CompiledGrammar = self._json_compiler.compile_json_schema(
+                _check_patterns(json.loads(text))
+                compiled: xgr.CompiledGrammar = compiler.compile_json_schema(
                     text, max_whitespace_cnt=MAX_WHITESPACE
                 )
             case ConstraintKind.REGEX:
@@ -114,18 +183,16 @@ class XGrammarBackend:
             case ConstraintKind.GRAMMAR:
                 compiled = compiler.compile_grammar(text)
             case ConstraintKind.STRUCTURAL_TAG:
-                compiled = self._tag_compiler.compile_structural_tag(text)
+                for schema in schemas_of_tag(json.loads(text)):
+                    _check_patterns(schema)
+                compiled = compiler.compile_structural_tag(text)
         return compiled
 
 
-def _compiler(vocabulary: list[bytes], eos_ids: Sequence[int]) -> xgr.GrammarCompiler:
-    info = xgr.TokenizerInfo(
-        vocabulary,
-        xgr.VocabType.RAW,
-        vocab_size=len(vocabulary),
-        stop_token_ids=list(eos_ids),
-    )
-    return xgr.GrammarCompiler(info, max_threads=COMPILE_THREADS, cache_enabled=False)
+def _check_patterns(schema: Any) -> None:
+    for pattern in patterns_of(schema):
+        if not xgrammar_reads(pattern):
+            raise ConstraintError(f"xgrammar does not enforce the groups of the pattern {pattern}")
 
 
 _NO_TEXT = b"\xff"

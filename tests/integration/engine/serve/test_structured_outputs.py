@@ -140,11 +140,47 @@ def test_a_resumed_output_goes_on_in_its_grammar(client: OpenAI, engine: Any) ->
     assert refused.json()["error"]["param"] == "resume.output_token_ids"
 
 
-def test_every_rank_samples_by_the_same_masks(serve_module: Any, engine: Any) -> None:
-    two = serve_module(
+@pytest.fixture(scope="module")
+def two_ranks(serve_module: Any) -> Any:
+    return serve_module(
         *("builtin://kvasir-tiny", "--served-model-name", MODEL, "--tensor-parallel-size", "2")
     )
-    answers = [each.client.post("/v1/completions", json=SEEDED).json() for each in (engine, two)]
-    texts = [answer["choices"][0]["text"] for answer in answers]
-    assert texts[0] == texts[1]
-    assert re.fullmatch(SEEDED["guided_regex"], texts[0])
+
+
+LANGUAGES: dict[str, Any] = {
+    "guided_regex": SEEDED["guided_regex"],
+    "guided_json": PERSON,
+    "guided_choice": ["a red one", "a blue one"],
+    "structured_outputs": {"lark": "start: /[a-z]{12}/"},
+}
+
+
+def seeded(field: str, **how: Any) -> dict[str, Any]:
+    """A body that asks for a form in one of the languages."""
+    others = {key: value for key, value in SEEDED.items() if key != "guided_regex"}
+    return {**others, "max_tokens": 200, field: LANGUAGES[field], **how}
+
+
+@pytest.mark.parametrize("field", LANGUAGES)
+def test_every_rank_samples_by_the_same_masks(two_ranks: Any, engine: Any, field: str) -> None:
+    body = seeded(field, n=3, logprobs=1, presence_penalty=0.5, stop=["\n\n\n"])
+    answers = [
+        each.client.post("/v1/completions", json=body).json() for each in (engine, two_ranks)
+    ]
+    choices = [[it["text"] for it in answer["choices"]] for answer in answers]
+    assert choices[0] == choices[1]
+    assert all(it["logprobs"]["tokens"] for it in answers[1]["choices"])
+    if field == "guided_regex":
+        assert all(re.fullmatch(SEEDED[field], text) for text in choices[0])
+
+
+@pytest.mark.parametrize("field", LANGUAGES)
+def test_an_output_goes_on_in_its_grammar_on_another_engine(
+    two_ranks: Any, engine: Any, field: str
+) -> None:
+    body = seeded(field, return_token_ids=True, frequency_penalty=0.5)
+    whole = engine.client.post("/v1/completions", json=body).json()["choices"][0]
+    half = whole["token_ids"][: len(whole["token_ids"]) // 2]
+    resumed = {**body, "resume": {"output_token_ids": half, "seed": SEEDED["seed"]}}
+    rest = two_ranks.client.post("/v1/completions", json=resumed).json()["choices"][0]
+    assert (rest["text"], rest["finish_reason"]) == (whole["text"], whole["finish_reason"])

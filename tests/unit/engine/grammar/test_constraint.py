@@ -21,6 +21,10 @@ from kvasir_engine.grammar.constraint_error import ConstraintError
         ({"grammar": 'root ::= "é"'}, "grammar", 'root ::= "é"'),
         ({"choice": ["a", 'b"\\\n']}, "grammar", 'root ::= "a" | "b\\"\\\\\\U0000000a"'),
         ({"structural_tag": {"type": "x"}}, "structural_tag", '{"type": "x"}'),
+        (
+            {"structural_tag": {"a": [{"json_schema": {"const": 1, "title": "t"}}]}},
+            *("structural_tag", '{"a": [{"json_schema": {"enum": [1]}}]}'),
+        ),
         ({"lark": 'start: "é"'}, "lark", 'start: "é"'),
     ],
 )
@@ -40,8 +44,22 @@ def test_each_language_becomes_what_is_compiled(asked: Any, kind: str, text: str
         ('{"yaml": {}}', "'yaml' is not one of json,"),
         ('{"json": "{"}', "json is not JSON"),
         ('{"json": 5}', "must be a JSON schema"),
+        ('{"json": {"enum": [NaN]}}', "NaN is no number"),
+        ('{"json": "[-Infinity]"}', "-Infinity is no number"),
+        ('{"json": {"enum": [1e999]}}', "a value that JSON cannot have"),
+        ('{"json": {"const": "\\ud800"}}', "a value that JSON cannot have"),
         ('{"json": {"not": {}}}', "#/not cannot be enforced"),
         ('{"json_object": false}', "must be true"),
+        ('{"regex": "(?=a)b"}', "regex has '\\(\\?', which cannot be enforced"),
+        (
+            '{"structural_tag": {"format": [{"json_schema": {"items": {"not": {}}}}]}}',
+            "structural_tag/format/0/json_schema/items/not cannot be enforced",
+        ),
+        (
+            '{"structural_tag": {"format": {"type": "regex", "pattern": "(?=a)"}}}',
+            "structural_tag/format/pattern has",
+        ),
+        ('{"structural_tag": "{"}', "structural_tag is not JSON"),
         ('{"regex": ""}', "regex must be a string that is not empty"),
         ('{"grammar": 5}', "grammar must be a string"),
         ('{"lark": ["start"]}', "lark must be a string"),

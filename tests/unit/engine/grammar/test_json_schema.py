@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from kvasir_engine.grammar.json_schema import MAX_DEPTH, MAX_SCHEMAS, enforceable
+from kvasir_engine.grammar.json_schema import (
+    MAX_COMPARED,
+    MAX_DEPTH,
+    MAX_SCHEMAS,
+    enforceable,
+)
 from kvasir_engine.grammar.schema_keywords import SchemaError
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
@@ -96,13 +101,37 @@ def test_what_is_compiled(schema: Any, made: Any) -> None:
         (False, "# is false"),
         ({"properties": {"a": {"not": {}}}}, "#/properties/a/not cannot be enforced"),
         ({"allOf": [STRING, {"if": {}}]}, "#/allOf/1/if cannot be enforced"),
+        ({"else": {}, "if": {}, "then": {}}, "#/if cannot be enforced"),
         ({"type": "array", "uniqueItems": True}, "#/uniqueItems cannot be enforced"),
         ({"type": "text"}, "#/type must be one of string, integer"),
         ({"type": []}, "#/type must be one of"),
         ({"minLength": 1, "minimum": 2}, "# is of no type and has keywords of string, number"),
         ({**INTEGER, "minimum": "a"}, "#/minimum must be a number"),
         ({**INTEGER, "minimum": -(2**64)}, "#/minimum must fit into 64 bits"),
+        ({**INTEGER, "minimum": float("nan")}, "#/minimum must be a number"),
+        ({**INTEGER, "multipleOf": float("nan")}, "#/multipleOf must be a number"),
+        ({**INTEGER, "multipleOf": 1025}, "#/multipleOf can be enforced up to 1024"),
+        ({**INTEGER, "minimum": 3, "maximum": 2}, "#/minimum leaves no number"),
+        ({**INTEGER, "exclusiveMinimum": 3, "exclusiveMaximum": 4}, "#/exclusiveMinimum leaves no"),
+        ({"type": "number", "exclusiveMinimum": 3, "maximum": 3}, "#/exclusiveMinimum leaves no"),
+        ({**STRING, "minLength": 3, "maxLength": 2}, "#/minLength is more than maxLength"),
+        ({**STRING, "minLength": 2.5}, "#/minLength must be an integer"),
+        ({"type": "array", "minItems": 3, "maxItems": 2}, "#/minItems is more than maxItems"),
+        ({"type": "array", "items": False, "minItems": 1}, "#/minItems is more than the items"),
+        ({**an_object(a={}), "maxProperties": 0}, "#/maxProperties is less than the properties"),
+        (closed({**an_object(a={}), "minProperties": 2}), "#/minProperties is more than the prop"),
+        ({"$ref": "#"}, r"#/\$ref refers to itself"),
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/A"}},
+                "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}},
+            },
+            r"#/\$defs/A/\$ref refers to itself",
+        ),
+        ({"allOf": [{"required": ["a"]}, {"required": [[]]}]}, "#/allOf/1/required must be an"),
         ({"type": "number", "multipleOf": 0.5}, "#/multipleOf can be enforced for integers only"),
+        ({"oneOf": [{"enum": [1, [2]]}, {"enum": [[2.0]]}]}, "#/oneOf has branches that one value"),
+        ({"oneOf": [{"enum": [{"a": 1}]}, {"type": "object"}]}, "#/oneOf has branches that one"),
         ({**INTEGER, "multipleOf": 2, "minimum": 1}, "#/multipleOf can be enforced"),
         ({**STRING, "pattern": "a", "maxLength": 3}, "#/pattern cannot be .* with maxLength"),
         ({**STRING, "format": "date", "minLength": 3}, "#/format cannot be .* with minLength"),
@@ -167,6 +196,54 @@ def test_the_number_of_subschemas_is_bounded() -> None:
         enforceable({"type": "object", "properties": properties})
 
 
+MANY = MAX_COMPARED + 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (
+            {"required": [f"r{i}" for i in range(6000)], "anyOf": [True] * 2000},
+            "#/anyOf has too many",
+        ),
+        (
+            {
+                "properties": {f"k{i}": {} for i in range(1000)},
+                "oneOf": [{"required": [f"r{i}"]} for i in range(100)],
+            },
+            "#/oneOf has too many branches for what they are merged with",
+        ),
+        (
+            {"allOf": [{"properties": {f"p{i}-{k}": {} for k in range(9)}} for i in range(1000)]},
+            "# has too many branches for what they are merged with",
+        ),
+        ({"required": [f"r{i}" for i in range(2001)]}, "#/required makes more than 2000 prop"),
+        ({"anyOf": [True] * 2001}, "#/anyOf has more than 2000 schemas; use fewer"),
+        ({"allOf": [True] * 2001}, "#/allOf has more than 2000 schemas; use fewer"),
+        (
+            {"oneOf": [an_object(k={"const": i}) for i in range(MANY)]},
+            f"#/oneOf has more than {MAX_COMPARED} branches to compare; use anyOf",
+        ),
+    ],
+)
+def test_the_work_that_a_schema_asks_for_is_bounded(schema: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        enforceable(schema)
+
+
+def test_many_values_are_told_apart_at_once() -> None:
+    choice: dict[str, Any] = {"oneOf": [{"const": i} for i in range(1900)]}
+    assert len(enforceable(choice)["anyOf"]) == 1900
+    choice["oneOf"].append({"const": 7})
+    with pytest.raises(SchemaError, match="one value may satisfy"):
+        enforceable(choice)
+
+
+def test_names_that_several_branches_require_are_required_once() -> None:
+    named = [{"type": "object", "required": list(each)} for each in ("ab", "bc", "ca")]
+    assert enforceable({"allOf": named})["required"] == ["a", "b", "c"]
+
+
 def test_branches_that_refer_to_each_other_are_judged_by_what_they_are() -> None:
     definitions = {"A": {"$ref": "#/$defs/B"}, "B": {"const": 1}, "C": {"const": 2}}
     enforceable({"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/C"}], "$defs": definitions})
@@ -178,7 +255,7 @@ def test_branches_that_refer_to_each_other_are_judged_by_what_they_are() -> None
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({**STRING, "format": "json-pointer"}, "#/format cannot be enforced in calls"),
+        ({**STRING, "format": "uri-reference"}, "#/format cannot be enforced in calls"),
         ({**STRING, "pattern": "[a"}, "#/pattern is no regular expression"),
         ({**STRING, "maxLength": 2.5}, "#/maxLength must be an integer"),
         ({**STRING, "maxLength": "2"}, "#/maxLength must be an integer"),

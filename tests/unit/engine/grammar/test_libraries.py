@@ -55,14 +55,15 @@ def test_a_models_own_vocabulary_is_constrained_by_either() -> None:
 class Library:
     """Backend that refuses some texts."""
 
-    def __init__(self, *refused: str) -> None:
+    def __init__(self, *refused: str, words: str = "its own words") -> None:
         self.compiled: list[str] = []
         self._refused = refused
+        self._words = words
 
     def compile(self, constraint: Constraint) -> Any:
         self.compiled.append(constraint.text)
         if constraint.text in self._refused:
-            raise ConstraintError("its own words")
+            raise ConstraintError(self._words)
         return self
 
 
@@ -79,6 +80,10 @@ def test_what_one_library_refuses_the_other_takes() -> None:
     with pytest.raises(ConstraintError, match="its own words"):
         both.compile(of(ConstraintKind.GRAMMAR, "c"))
     assert first.compiled == ["a", "b"]
+    with pytest.raises(ConstraintError, match="of the first"):
+        Libraries(Library("b", words="of the first"), Library("b")).compile(
+            of(ConstraintKind.JSON, "b")
+        )
 
 
 def test_a_library_that_was_chosen_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,25 @@ def test_what_it_does_not_enforce_is_refused(
         backend.compile(Constraint(ConstraintKind(kind), text))
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"lark": 'start: "a" start'}, "Too many items"),
+        ({"lark": "start: T\nT: /a/ & /b/"}, "."),
+    ],
+)
+def test_what_has_no_beginning_within_the_limits_is_refused(
+    backend: GuidanceBackend, asked: Any, words: str
+) -> None:
+    with pytest.raises(ConstraintError, match=words):
+        matcher_of(backend, asked)
+
+
+def test_as_many_names_may_be_missing_as_a_schema_has(backend: GuidanceBackend) -> None:
+    schema = {"properties": {f"k{i}": {"type": "null"} for i in range(1999)}}
+    assert takes(backend, {"json": schema}, '{"k7": null, "k1998": null}')
+
+
 def test_a_matcher_counts_what_it_took_and_begins_anew(backend: GuidanceBackend) -> None:
     matcher = matcher_of(backend, {"json": {"const": "ab"}})
     assert matcher.accept(ord('"'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from kvasir_engine.grammar.constraint import Constraint, ConstraintKind, parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import num_words
-from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend, XGrammarMatcher
+from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend, XGrammarMatcher
 
 from .walks import (
     BYTES,
@@ -25,14 +26,14 @@ from .walks import (
 
 @pytest.fixture(scope="module")
 def backend() -> XGrammarBackend:
-    return XGrammarBackend(ByteTokenizer(), BYTES + 1, [END])  # type: ignore[arg-type]
+    return XGrammarBackend(Vocabulary.of(ByteTokenizer(), BYTES + 1, [END]))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_outputs_of_random_schemas_are_valid(backend: XGrammarBackend, seed: int) -> None:
     told = outputs_of_random_schemas(backend, seed)
-    assert told["valid"] > 500, told
+    assert told["valid"] > 400, told
     assert told["endless or no UTF-8"] < told["valid"] / 20, told
 
 
@@ -80,6 +81,47 @@ def test_what_does_not_compile_says_why_without_a_place_in_the_library(
     assert ".cc" not in str(caught.value)
 
 
+TAG = {"type": "structural_tag", "format": {"type": "json_schema"}}
+TAG_OF_ONE = {**TAG, "format": {"type": "json_schema", "json_schema": {"const": 1}}}
+
+
+@pytest.mark.parametrize("pattern", ["^(ab*)?$", "a|b", "((a))", "^(a){2}$"])
+def test_patterns_that_it_takes_for_wider_ones_are_refused(
+    backend: XGrammarBackend, pattern: str
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    tag = {**TAG, "format": {**TAG["format"], "json_schema": schema}}  # type: ignore[dict-item]
+    for asked in ({"json": schema}, {"structural_tag": tag}):
+        with pytest.raises(ConstraintError, match="does not enforce the groups of the pattern"):
+            matcher_of(backend, asked)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "taken", "refused"),
+    [
+        ({"maxLength": 2}, ['""', '"éa"'], ['"\t"', '"\x01"', '"abc"', '"\n"', '"""']),
+        ({"minLength": 2}, ['"éa"', '"abcdef"'], ['"a"', '"a\t"']),
+    ],
+)
+def test_strings_in_tags_have_no_control_characters(
+    backend: XGrammarBackend, bounds: dict[str, int], taken: list[str], refused: list[str]
+) -> None:
+    # Names like keywords stay.
+    schema = {"properties": {"maxLength": {"type": "string", **bounds}}, "required": ["maxLength"]}
+    tag = {**TAG, "format": {"type": "json_schema", "json_schema": schema}}
+
+    def right(text: str) -> bool:
+        return takes(backend, {"structural_tag": tag}, f'{{"maxLength": {text}}}')
+
+    assert [text for text in taken if not right(text)] == []
+    assert [text for text in refused if right(text)] == []
+
+
+def test_names_like_keywords_are_no_patterns(backend: XGrammarBackend) -> None:
+    schema = {"properties": {"pattern": {"enum": [{"pattern": "((a))"}]}}, "required": ["pattern"]}
+    assert takes(backend, {"json": schema}, '{"pattern": {"pattern":"((a))"}}')
+
+
 def test_a_matcher_counts_what_it_took_and_begins_anew(backend: XGrammarBackend) -> None:
     matcher = matcher_of(backend, {"regex": "ab"})
     assert matcher.accept(ord("a"))
@@ -116,3 +158,20 @@ def test_masks_are_filled_together(backend: XGrammarBackend) -> None:
 
 def test_a_grammar_knows_its_size(backend: XGrammarBackend) -> None:
     assert backend.compile(parse_constraint('{"json_object": true}')).num_bytes > 1000
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"regex": "[ab]+c"}, "abc"),
+        ({"json": {"const": 1}}, "1"),
+        ({"structural_tag": TAG_OF_ONE}, "1"),
+    ],
+)
+def test_a_written_grammar_is_the_same(backend: XGrammarBackend, asked: Any, text: str) -> None:
+    constraint = parse_constraint(json.dumps(asked))
+    read = backend.read(constraint.kind, backend.compile(constraint).written())
+    matcher = read.matcher([END])
+    assert all(map(matcher.accept, text.encode()))
+    assert END in following(matcher)
+    assert not matcher.accept(ord("x"))

@@ -1,0 +1,1 @@
+"""Compiling in processes that can be ended."""
