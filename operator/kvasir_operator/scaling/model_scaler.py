@@ -34,6 +34,7 @@ class ModelScaler:
         self._asked: deque[tuple[float, int]] = deque()
         """Recommendations, each with its time."""
         self._changes: deque[_Change] = deque()
+        self._ready_since: float | None = None
         self._idle_since: float | None = None
         self._pressure: float | None = None
         self._pressure_at = 0.0
@@ -43,7 +44,7 @@ class ModelScaler:
     ) -> Recommendation:
         """Return the replicas for now, and why; call it every few seconds."""
         current, low, high = replicas.wanted, wanted.min_replicas, wanted.max_replicas
-        self._note_idle(now, load)
+        self._note_idle(now, replicas, load)
         if low == 0 and current == 0 and load.concurrency == 0:
             return Recommendation(0, "nothing is asked for")
         if low == 0 and self._idle_seconds(now) >= wanted.idle_seconds:
@@ -66,11 +67,18 @@ class ModelScaler:
         """Note that replicas were changed."""
         self._changes.append(_Change(now, by))
 
-    def _note_idle(self, now: float, load: Load) -> None:
+    def _note_idle(self, now: float, replicas: Replicas, load: Load) -> None:
+        """Note since when there was no request, though a replica could have answered it."""
+        if not replicas.ready:
+            self._ready_since = self._idle_since = None
+            return
+        if self._ready_since is None:
+            self._ready_since = now
         if not load.idle:
             self._idle_since = None
         elif self._idle_since is None:
-            self._idle_since = now - WINDOW_SECONDS  # none ended in the window
+            # None ended in the window of the routers' counts
+            self._idle_since = max(now - WINDOW_SECONDS, self._ready_since)
 
     def _idle_seconds(self, now: float) -> float:
         return now - self._idle_since if self._idle_since is not None else 0.0

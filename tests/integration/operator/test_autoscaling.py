@@ -39,7 +39,7 @@ async def test_replicas_follow_the_load_to_none_and_back(site: Any, start: Any) 
     await replicas(site, 3)
     site.router.loads = load(15)
     await replicas(site, 2)
-    # No request now and in the last minute; the model asks for five of them
+    # No request now and in the last minute, in which it was ready
     site.router.loads = load(0, 0)
     await site.apply(autoscaling={**SCALED, "idleSeconds": 60})
     await replicas(site, 0)

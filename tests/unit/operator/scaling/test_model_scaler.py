@@ -23,9 +23,9 @@ class Played:
         self.why = ""
         self._scaler = ModelScaler()
 
-    def look(self, concurrency: float = 0, **more: Any) -> int:
+    def look(self, concurrency: float = 0, ready: int | None = None, **more: Any) -> int:
         load = Load(concurrency=concurrency, **more)
-        replicas = Replicas(self.replicas, self.replicas)
+        replicas = Replicas(self.replicas, self.replicas if ready is None else ready)
         found, self.why = self._scaler.decide(self.now, self.wanted, replicas, load)
         if found != self.replicas:
             self._scaler.changed(self.now, found - self.replicas)
@@ -94,6 +94,12 @@ def test_the_last_one_goes_when_no_request_came_for_as_long_as_is_said() -> None
     assert one.looks(60, 0, requests=1) == [1] * 60
     assert one.looks(32) == [1] * 30 + [0] * 2
     assert one.why == "nothing is asked for"
+
+
+def test_one_that_was_never_asked_stays_for_as_long_as_is_said_from_when_it_is_ready() -> None:
+    one = Played(minReplicas=0, idleSeconds=60)
+    assert one.looks(900, 0, ready=0) == [1] * 900
+    assert one.looks(62) == [1] * 60 + [0] * 2
 
 
 def test_the_first_request_wakes_one_at_once() -> None:
