@@ -21,6 +21,8 @@ _SENT_AS = (
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"^stop\b"), "stop_sequences"),
     (re.compile(r"^thinking_token_budget\b"), "thinking.budget_tokens"),
+    (re.compile(r"^response_format(\.json_schema)?\b"), "output_config.format"),
+    (re.compile(r"^reasoning_effort\b"), "output_config.effort"),
 )
 """Names of a chat's fields, and those that they have here."""
 
@@ -51,6 +53,8 @@ async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
 
 def _chat_body(body: CountTokensBody) -> ChatBody:
     """Return the chat that has the same prompt."""
+    if body.thread is not None:
+        raise _no_threads()
     chat = ChatBody(model=body.model, messages=chat_messages(body.system, body.messages))
     chat.continue_final_message = chat.messages[-1]["role"] == "assistant" or None
     if body.tools:
@@ -62,7 +66,36 @@ def _chat_body(body: CountTokensBody) -> ChatBody:
         chat.chat_template_kwargs = {"enable_thinking": thinks}
         chat.include_reasoning = thinks
         chat.thinking_token_budget = _budget(body.thinking)
+    _configure(chat, body.output_config or {})
     return chat
+
+
+def _no_threads() -> ApiError:
+    """Return an error behind which Anthropic's tool runners go on without a thread."""
+    return ApiError(
+        400,
+        "thread is not supported by this server; leave it out, and send the whole conversation in "
+        "messages.",
+        param="thread",
+        extra={"details": {"error_code": "thread_unsupported_request"}},
+    )
+
+
+def _configure(chat: ChatBody, config: Mapping[str, Any]) -> None:
+    for name, value in config.items():
+        if name not in ("format", "effort") and value is not None:
+            field = f"output_config.{name[:64]}"
+            raise invalid(
+                f"{field} is not supported by this server; leave it out.", field, "unsupported"
+            )
+    form, effort = config.get("format"), config.get("effort")
+    if form is not None:
+        if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+            raise invalid(
+                'output_config.format.type must be "json_schema".', "output_config.format.type"
+            )
+        chat.response_format = {"type": "json_schema", "json_schema": form}
+    chat.reasoning_effort = "xhigh" if effort == "max" else effort
 
 
 def _tool(tool: Any, param: str) -> dict[str, Any]:

@@ -59,7 +59,14 @@ class ApiError(Exception):
         for pattern, name in names:
             message = pattern.sub(name, message)
             param = param and pattern.sub(name, param)
-        return ApiError(self.status, message, param=param, code=self.code, headers=self.headers)
+        return ApiError(
+            self.status,
+            message,
+            param=param,
+            code=self.code,
+            headers=self.headers,
+            extra=self.extra,
+        )
 
     def body(self) -> dict[str, Any]:
         """The error object."""
@@ -92,6 +99,7 @@ def refused(result: Result) -> ApiError:
         param=result.param,
         code=result.code,
         headers=result.headers,
+        extra=result.extra,
     )
 
 
