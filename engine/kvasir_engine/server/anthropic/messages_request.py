@@ -15,6 +15,7 @@ from kvasir_engine.server.openai.body_parser import parse_body
 from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
 from kvasir_engine.server.openai.schema import ChatBody
 
+_OF_TOOLS = ("name", "description", "parameters", "strict")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SENT_AS = (
     (re.compile(r"\.function\.parameters\b"), ".input_schema"),
@@ -113,11 +114,10 @@ def _tool(tool: Any, param: str) -> dict[str, Any]:
         raise invalid(
             f"{param}.input_schema must be a JSON schema, an object.", f"{param}.input_schema"
         )
-    function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
-    for field in ("description", "strict"):
-        if tool.get(field) is not None:
-            function[field] = tool[field]
-    return {"type": "function", "function": function}
+    given = {**tool, "parameters": tool["input_schema"]}
+    # In OpenAI's order, in which models have seen them: templates write fields as they come.
+    function = {name: given[name] for name in _OF_TOOLS if given.get(name) is not None}
+    return {"type": "function", "function": {"name": tool.get("name"), **function}}
 
 
 def _choose(chat: ChatBody, choice: Any) -> None:

@@ -221,6 +221,14 @@ async def test_an_output_format_is_enforced(start: Any) -> None:
     assert json.loads(form) == {"json": PERSON}
 
 
+async def test_a_template_gets_the_fields_of_a_tool_in_openais_order(start: Any) -> None:
+    server = await start()
+    server.app.state.server.model.chat_template = ChatTemplate("{{ tools[0].function | list }}")
+    tool = {"input_schema": {"type": "object"}, "description": "d", "name": "f"}
+    await server.post(PATH, {**BODY, "tools": [tool]})
+    assert prompt_of(server) == "['name', 'description', 'parameters']"
+
+
 async def test_effort_is_the_templates(start: Any) -> None:
     server = await start()
     template = "{{ reasoning_effort | default('-') }}{{ messages[0].content }}"
