@@ -140,7 +140,7 @@ attacks: install  ## slow clients, floods, smuggling, bombs and mutated bodies, 
 
 clients: install  ## clients of Python and JavaScript against the tiny model; their versions: docs/clients.md (Node.js 20)
 	@[ -x .venv/clients/bin/python ] || .venv/tools/bin/uv venv -q --python $(BIN)/python .venv/clients
-	@UV_COMPILE_BYTECODE=1 .venv/tools/bin/uv pip sync -q --python .venv/clients/bin/python locks/clients.txt
+	@.venv/tools/bin/uv pip sync -q --python .venv/clients/bin/python locks/clients.txt
 	@e2e/clients/javascript/install.sh
 	@$(BIN)/pytest e2e/clients --durations=20
 
