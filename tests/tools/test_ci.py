@@ -21,6 +21,7 @@ STAGES = [
     "packages",
     "cluster",
     "test",
+    "clients",
     "versions",
     "faults",
     "attacks",

@@ -26,7 +26,7 @@ from kvasir_router.admission.keys import KeyFile
 from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.policy.registry import check_policy
 
-LANGUAGES = {"sh", "yaml", "python", "json", "mermaid", "text"}
+LANGUAGES = {"sh", "yaml", "python", "javascript", "json", "mermaid", "text"}
 FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject"}
 """Kinds of other projects that pages show; their fields are not checked."""
 FOREIGN_FLAGS = {"--kv-events-config"}

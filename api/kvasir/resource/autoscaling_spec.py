@@ -120,8 +120,8 @@ class Autoscaling(StrictModel):
     )
 
     controller: Literal["kvasir", "hpa", "keda"] = "kvasir"
-    """The one who scales: the operator itself, or a HorizontalPodAutoscaler or a KEDA ScaledObject that it
-    makes. An autoscaler of your own is left alone: kvasir says so and scales nothing."""
+    """The one who scales: the operator itself, or a HorizontalPodAutoscaler or a KEDA ScaledObject
+    that it makes. Beside an autoscaler of your own the operator scales nothing, and says so."""
 
     min_replicas: Annotated[int, Field(ge=0, le=64)] = 1
     """Replicas when there is nothing to do; with 0 the last one goes after idleSeconds, and the

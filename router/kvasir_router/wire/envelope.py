@@ -55,6 +55,7 @@ class Envelope(msgspec.Struct):
     cache_salt: Any = None
     system: Any = None
     thinking: Any = None
+    output_config: Any = None
 
     resume: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     """Not decoded: that it is there is enough."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvasir.wire.input_error import InputError, shown, unsupported
 
+_OF_TOOLS = ("name", "description", "parameters", "strict")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -37,11 +38,10 @@ def _tool(tool: Any, param: str) -> dict[str, Any]:
             f"{param}.input_schema must be a JSON schema, an object, not {shown(schema)}.",
             f"{param}.input_schema",
         )
-    function = {"name": tool.get("name"), "parameters": schema}
-    for field in ("description", "strict"):
-        if tool.get(field) is not None:
-            function[field] = tool[field]
-    return {"type": "function", "function": function}
+    given = {**tool, "parameters": schema}
+    # In OpenAI's order, in which models have seen them: templates write fields as they come
+    function = {name: given[name] for name in _OF_TOOLS if given.get(name) is not None}
+    return {"type": "function", "function": {"name": tool.get("name"), **function}}
 
 
 def chat_choice(choice: Any) -> Any:

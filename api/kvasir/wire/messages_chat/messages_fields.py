@@ -10,7 +10,10 @@ from kvasir.wire.input_error import InputError, shown
 from kvasir.wire.messages_chat.client_tools import chat_choice, chat_tools
 from kvasir.wire.messages_chat.message_blocks import chat_messages
 
-MESSAGES_FIELDS = ("system", "messages", "tools", "tool_choice", "thinking", "cache_salt")
+MESSAGES_FIELDS = (
+    *("system", "messages", "tools", "tool_choice", "thinking", "output_config"),
+    "cache_salt",
+)
 """Fields of a body that decide its prompt's tokens or their KV."""
 
 
@@ -28,6 +31,9 @@ def chat_of_messages(body: Mapping[str, Any]) -> ChatOfBody:
         fields["tool_choice"] = chat_choice(body["tool_choice"])
     if body.get("thinking") is not None:
         fields["chat_template_kwargs"] = {"enable_thinking": thinks(body["thinking"])}
+    effort = _effort(body.get("output_config"))
+    if effort is not None:
+        fields["reasoning_effort"] = effort
     if body.get("cache_salt") is not None:
         fields["cache_salt"] = body["cache_salt"]
     return ChatOfBody(fields, origins)
@@ -42,3 +48,15 @@ def thinks(thinking: Any) -> bool:
             "thinking.type",
         )
     return bool(kind != "disabled")
+
+
+def _effort(config: Any) -> Any:
+    """Return a chat's `reasoning_effort` for `output_config`; None where it has no effort."""
+    if config is None:
+        return None
+    if not isinstance(config, Mapping):
+        raise InputError(
+            f"output_config must be an object or null, not {shown(config)}.", "output_config"
+        )
+    effort = config.get("effort")
+    return "xhigh" if effort == "max" else effort

@@ -18,6 +18,8 @@ class CountTokensBody(msgspec.Struct, kw_only=True):
     tools: list[Any] | None = None
     tool_choice: Any = None
     thinking: Any = None
+    output_config: dict[str, Any] | None = None
+    thread: Any = None
 
 
 class MessagesBody(CountTokensBody, kw_only=True):

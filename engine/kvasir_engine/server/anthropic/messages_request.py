@@ -23,6 +23,8 @@ _SENT_AS = (
     (re.compile(r"\btool_choice 'required'"), "tool_choice 'any'"),
     (re.compile(r"^stop\b"), "stop_sequences"),
     (re.compile(r"^thinking_token_budget\b"), "thinking.budget_tokens"),
+    (re.compile(r"^response_format(\.json_schema)?\b"), "output_config.format"),
+    (re.compile(r"^reasoning_effort\b"), "output_config.effort"),
 )
 """Names of a chat's fields, and those that they have here."""
 
@@ -41,6 +43,7 @@ async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> P
     if isinstance(body.thinking, Mapping):
         chat.include_reasoning = body.thinking["type"] != "disabled"
         chat.thinking_token_budget = _budget(body.thinking)
+    chat.response_format = _form(body.output_config or {})
     try:
         prepared = await preparer.chat_of(chat, request_id)
     except ApiError as error:
@@ -55,6 +58,7 @@ async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
     """Return the answer to POST /v1/messages/count_tokens. Raises ApiError."""
     body = parse_body(raw, CountTokensBody)
     given = _chat(body)
+    _form(body.output_config or {})
     try:
         prompt = await preparer.chat_prompt(ChatBody(**given.fields, model=body.model))
     except ApiError as error:
@@ -64,18 +68,50 @@ async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
 
 def _chat(body: CountTokensBody, cache_salt: str | None = None) -> ChatOfBody:
     """Return the chat that has the same prompt."""
+    if body.thread is not None:
+        raise _no_threads()
     given = {
         "system": body.system,
         "messages": body.messages,
         "tools": body.tools,
         "tool_choice": body.tool_choice,
         "thinking": body.thinking,
+        "output_config": body.output_config,
         "cache_salt": cache_salt,
     }
     try:
         return chat_of_messages(given)
     except InputError as error:
         raise invalid(str(error), error.param, error.code) from error
+
+
+def _no_threads() -> ApiError:
+    """Return an error behind which Anthropic's tool runners go on without a thread."""
+    return ApiError(
+        400,
+        "thread is not supported by this server; leave it out, and send the whole conversation in "
+        "messages.",
+        param="thread",
+        extra={"details": {"error_code": "thread_unsupported_request"}},
+    )
+
+
+def _form(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a chat's `response_format` for `output_config`, whose effort is the prompt's."""
+    for name, value in config.items():
+        if name not in ("format", "effort") and value is not None:
+            field = f"output_config.{name[:64]}"
+            raise invalid(
+                f"{field} is not supported by this server; leave it out.", field, "unsupported"
+            )
+    form = config.get("format")
+    if form is None:
+        return None
+    if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+        raise invalid(
+            'output_config.format.type must be "json_schema".', "output_config.format.type"
+        )
+    return {"type": "json_schema", "json_schema": form}
 
 
 def _budget(thinking: Mapping[str, Any]) -> int | None:

@@ -70,6 +70,7 @@ class BodyRefusal(msgspec.Struct, tag="refused"):
     param: str | None
     code: str | None
     headers: dict[str, str]
+    extra: dict[str, Any] = {}
 
 
 class Document(msgspec.Struct, tag="document"):

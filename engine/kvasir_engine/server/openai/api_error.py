@@ -68,7 +68,14 @@ class ApiError(Exception):
         for pattern, name in ((_MESSAGE, origin), *names):
             message = pattern.sub(name, message)
             param = param and pattern.sub(name, param)
-        return ApiError(self.status, message, param=param, code=self.code, headers=self.headers)
+        return ApiError(
+            self.status,
+            message,
+            param=param,
+            code=self.code,
+            headers=self.headers,
+            extra=self.extra,
+        )
 
     def body(self) -> dict[str, Any]:
         """The error object."""
@@ -101,6 +108,7 @@ def refused(result: Result) -> ApiError:
         param=result.param,
         code=result.code,
         headers=result.headers,
+        extra=result.extra,
     )
 
 

@@ -86,7 +86,7 @@ class BodyWorker:
             return encode(await self._routes[job.route](read_all(body), job))
         except ApiError as error:
             refusal = BodyRefusal(
-                error.status, error.message, error.param, error.code, error.headers
+                error.status, error.message, error.param, error.code, error.headers, error.extra
             )
         except MemoryError:
             refusal = too_much_memory()

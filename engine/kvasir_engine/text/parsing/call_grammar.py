@@ -71,6 +71,8 @@ class CallForms:
     """Those that call and say nothing else."""
     permitted: Part
     """Those that may call."""
+    content: Part
+    """Before content of a form, where an answer does not call."""
 
 
 class CallGrammar:
@@ -137,15 +139,27 @@ class CallGrammar:
 
     def required(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer that calls and says nothing else."""
+        return self._form(self._calls(block))
+
+    def either(self, block: CallBlock | CallForms, content: Part) -> str | None:
+        """Return the form of an answer that calls and says nothing else, or is `content`; None for
+        calls without a marker: what begins as one could not become content that begins alike."""
+        if isinstance(block, CallBlock) and block.bare:
+            return None
+        before = block.content if isinstance(block, CallForms) else ""
+        other = sequence(before, self.lark.rule(content))
+        return self._form(any_of([self._calls(block), other]))
+
+    def _calls(self, block: CallBlock | CallForms) -> Part:
         if isinstance(block, CallForms):
-            return self._form(block.required)
+            return block.required
         found = [block.bare] if block.bare else []
         if block.opener:
             one = sequence(self.marker(block.opener), self._rest(block))
             if block.repeated and not self.one_call:
                 one = f"({one} {self.lark.terminal(_BETWEEN)})+"
             found.append(one)
-        return self._form(sequence(self.lark.terminal(_LEAD), any_of(found)))
+        return sequence(self.lark.terminal(_LEAD), any_of(found))
 
     def permitted(self, block: CallBlock | CallForms) -> str:
         """Return the form of an answer of any text, in which what begins as a call is one."""

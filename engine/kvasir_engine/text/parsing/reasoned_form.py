@@ -52,12 +52,22 @@ def behind_reasoning(
         raise ValueError("continue_final_message")
     if not before:
         return form, None
-    whole = sequence(before, lark.rule(_part(form, parsing.reasoning.name)))
+    try:
+        whole = sequence(before, lark.rule(form_part(form)))
+    except UnknownFormError as error:
+        raise ValueError(
+            f"{error} behind reasoning in the format {parsing.reasoning.name}"
+        ) from error
     return json.dumps({"lark": lark.text(whole)}, ensure_ascii=False), None
 
 
-def _part(form: str, reasoning: str) -> Part:
-    """Return a form as a part of a grammar."""
+class UnknownFormError(Exception):
+    """A form that cannot be a part of a grammar, with the name of its kind."""
+
+
+def form_part(form: str) -> Part:
+    """Return SamplingParams.structured_outputs as a part of a grammar. Raises ConstraintError for
+    one that cannot be enforced, UnknownFormError."""
     parse_constraint(form)
     [(kind, value)] = json.loads(form).items()
     match kind:
@@ -72,7 +82,7 @@ def _part(form: str, reasoning: str) -> Part:
             return regex(_portable(value))
         case "choice":
             return any_of(map(literal, value))
-    raise ValueError(f"{kind} behind reasoning in the format {reasoning}")
+    raise UnknownFormError(kind)
 
 
 def _portable(pattern: str) -> str:

@@ -15,7 +15,7 @@ from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.call_form import CallForm, call_form
 from kvasir_engine.server.openai.tools.tool_request import wants_calls
 from kvasir_engine.text.parsing.message_parser import Parsing
-from kvasir_engine.text.parsing.reasoned_form import behind_reasoning
+from kvasir_engine.text.parsing.reasoned_form import UnknownFormError, behind_reasoning
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 
@@ -37,16 +37,9 @@ def answer_form(
 ) -> AnswerForm:
     """Return the form of the answers to a prompt with this end, which begins behind their
     reasoning. Raises a 400 where what the body asks for cannot be enforced."""
-    if params.structured_outputs is not None and wants_calls(body):
-        field = field_that_asks(body)
-        raise invalid(
-            f"{field} does not work together with tools; leave one of them out, or set "
-            "tool_choice none.",
-            field,
-        )
+    calls = _calls(body, params, parsing)
     if parsing is None:
         return AnswerForm(params)
-    calls = call_form(body, parsing)
     if calls is not None and not calls.is_asked:
         return _if_it_can_be(calls, body, params, parsing, tokenizer, end)
     form = params.structured_outputs if calls is None else calls.form
@@ -60,6 +53,25 @@ def answer_form(
     except ValueError as error:
         raise invalid(f"{field} does not work together with {error}.", field) from error
     return AnswerForm(params.clone(structured_outputs=form), thinking)
+
+
+def _calls(body: ChatBody, params: SamplingParams, parsing: Parsing | None) -> CallForm | None:
+    """Return the form of answers that may call; one that is asked for beside it is in it."""
+    beside = params.structured_outputs if wants_calls(body) else None
+    field = field_that_asks(body)
+    try:
+        calls = call_form(body, parsing, beside)
+    except ConstraintError as error:
+        raise invalid(f"{field} cannot be enforced: {error}.", field) from error
+    except UnknownFormError:
+        calls = None
+    if calls is None and beside is not None:
+        raise invalid(
+            f"{field} does not work together with tools; leave one of them out, or set "
+            "tool_choice none.",
+            field,
+        )
+    return calls
 
 
 def _if_it_can_be(

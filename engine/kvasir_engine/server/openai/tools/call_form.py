@@ -16,6 +16,7 @@ from kvasir_engine.text.parsing.call_grammar import CallBlock, CallForms, CallGr
 from kvasir_engine.text.parsing.formats import ToolFormat
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.reasoned_form import form_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,21 @@ class CallForm:
     """The body asks for it; else the answer may be free where it cannot be enforced."""
 
 
-def call_form(body: ChatBody, parsing: Parsing | None) -> CallForm | None:
+def call_form(
+    body: ChatBody, parsing: Parsing | None, beside: str | None = None
+) -> CallForm | None:
     """Return the form of an answer whose calls are enforced: what begins as a call is one, with
     arguments of its schema where the body says so, else with any; None where there are no calls,
-    and where the model's format of calls cannot be enforced. `body` was checked. Raises a 400
-    where it asks for a form that cannot be enforced."""
+    and where the model's format of calls cannot be enforced. With a form `beside` them, an answer
+    that does not call has it. `body` was checked. Raises a 400 where it asks for a form that cannot
+    be enforced, ConstraintError and UnknownFormError where `beside` cannot."""
     of_model = None if parsing is None else parsing.tools
     if not wants_calls(body) or parsing is None or of_model is None:
         return None
     forced = has_to_call(body)
     offered = _offered(body)
     one_call = body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping)
-    if not forced and not any(map(is_strict, body.tools or ())):
+    if beside is None and not forced and not any(map(is_strict, body.tools or ())):
         free = _free_form(of_model, parsing.markers, tuple(offered), one_call)
         return None if free is None else CallForm(free, is_asked=False)
     calls = CallGrammar(
@@ -49,7 +53,12 @@ def call_form(body: ChatBody, parsing: Parsing | None) -> CallForm | None:
         strict={name for name, each in offered.items() if each.get("strict")},
     )
     block = _block(of_model, calls, field_that_asks(body))
-    return CallForm(calls.required(block) if forced else calls.permitted(block), is_asked=True)
+    if forced:
+        return CallForm(calls.required(block), is_asked=True)
+    if beside is not None:
+        either = calls.either(block, form_part(beside))
+        return None if either is None else CallForm(either, is_asked=True)
+    return CallForm(calls.permitted(block), is_asked=True)
 
 
 @lru_cache(maxsize=64)

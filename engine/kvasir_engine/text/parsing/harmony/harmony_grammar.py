@@ -85,7 +85,8 @@ def harmony_forms(calls: CallGrammar) -> CallForms | None:
         said = sequence(messages.left("commentary"), f"{messages.left('analysis')}*")
         ends = [messages.header(channel) for channel in ("commentary", "final")]
         ends.append(messages.header("final", messages.type))
+        content = messages.header("final", optional(messages.type))
     except ValueError:
         return None
     last = any_of([call, sequence(any_of(ends), messages.text)])
-    return CallForms(required=call, permitted=f"({said})* {last}")
+    return CallForms(required=call, permitted=f"({said})* {last}", content=content)

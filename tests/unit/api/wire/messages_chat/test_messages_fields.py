@@ -57,6 +57,19 @@ def test_other_thinking_is_refused(thinking: Any) -> None:
         fields_of(thinking=thinking)
 
 
+@pytest.mark.parametrize(
+    ("config", "effort"), [({"effort": "low"}, "low"), ({"effort": "max"}, "xhigh")]
+)
+def test_an_effort_is_the_template_s(config: Any, effort: str) -> None:
+    assert fields_of(output_config=config)["reasoning_effort"] == effort
+
+
+def test_an_output_config_without_effort_leaves_the_prompt_as_it_is() -> None:
+    assert fields_of(output_config={"format": {}, "effort": None}) == fields_of()
+    with pytest.raises(InputError, match="output_config must be an object or null, not 5"):
+        fields_of(output_config=5)
+
+
 def test_a_conversation_that_goes_on_has_its_former_text_as_a_prefix() -> None:
     before = b"".join(chat_pieces(fields_of(system="Be", tools=[TOOL])))
     messages = [HI, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}]

@@ -10,6 +10,7 @@ import anthropic
 import pytest
 from support.answer_texts import HARMONY_ANSWERS, REASONING_ANSWERS, TOOL_ANSWERS, Answer
 
+from kvasir.text.chat_template import ChatTemplate
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 WEATHER = {"name": "get_weather", "input_schema": {"type": "object"}}
@@ -175,6 +176,55 @@ async def test_a_large_body_is_read_by_a_body_worker(start_server: Any) -> None:
     assert counted.json() == {"input_tokens": len("<user>hi<assistant>")}
 
 
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+async def test_an_output_format_is_enforced(start: Any) -> None:
+    server = await start()
+    config = {"format": {"type": "json_schema", "schema": PERSON}, "effort": "max"}
+    answer = await server.post(PATH, {**BODY, "output_config": config})
+    assert answer.status_code == 200
+    form = server.core.requests[-1].params.structured_outputs
+    assert json.loads(form) == {"json": PERSON}
+
+
+async def test_a_template_gets_the_fields_of_a_tool_in_openais_order(start: Any) -> None:
+    server = await start()
+    server.app.state.server.model.chat_template = ChatTemplate("{{ tools[0].function | list }}")
+    tool = {"input_schema": {"type": "object"}, "description": "d", "name": "f"}
+    await server.post(PATH, {**BODY, "tools": [tool]})
+    assert prompt_of(server) == "['name', 'description', 'parameters']"
+
+
+async def test_effort_is_the_templates(start: Any) -> None:
+    server = await start()
+    template = "{{ reasoning_effort | default('-') }}{{ messages[0].content }}"
+    server.app.state.server.model.chat_template = ChatTemplate(template)
+    for effort, shown in (("low", "low"), ("xhigh", "xhigh"), ("max", "xhigh"), (None, "-")):
+        body = {"messages": [HI], "output_config": {"effort": effort}}
+        assert (await server.post(PATH, {**BODY, **body})).status_code == 200
+        assert prompt_of(server) == f"{shown}hi"
+        counted = await server.post(f"{PATH}/count_tokens", body)
+        assert counted.json() == {"input_tokens": len(f"{shown}hi")}
+
+
+@pytest.mark.parametrize("padding", [0, 200_000])
+async def test_a_thread_is_refused_so_that_clients_send_the_whole_conversation(
+    start_server: Any, padding: int
+) -> None:
+    """Anthropic's tool runners do when they read this code, also where a body worker refuses."""
+    server = await start_server()
+    body = {**BODY, "thread": {"type": "create"}, "metadata": {"user_id": "x" * padding}}
+    answer = await server.post(PATH, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == {
+        "type": "invalid_request_error",
+        "message": "thread is not supported by this server; leave it out, and send the whole "
+        "conversation in messages.",
+        "details": {"error_code": "thread_unsupported_request"},
+    }
+
+
 def of_user(*content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(content)}]}
 
@@ -224,6 +274,18 @@ def of_user(*content: Any) -> dict[str, Any]:
             "tools[0].input_schema of a strict function cannot be enforced: #/not",
         ),
         ({"tools": [WEATHER], "tool_choice": {"type": "all"}}, "tool_choice.type must be"),
+        ({"output_config": 5}, "output_config must be an object or null, not 5."),
+        ({"output_config": {"format": 5}}, 'output_config.format.type must be "json_schema".'),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format must be an"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}},
+            "output_config.format cannot be enforced: #/not",
+        ),
+        (
+            {"output_config": {"effort": "huge"}},
+            "output_config.effort must be one of none, minimal",
+        ),
+        ({"output_config": {"task_budget": {}}}, "output_config.task_budget is not supported"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
     ],
 )

@@ -25,7 +25,6 @@ class Chats:
     ask: dict[str, Any] = {"messages": [USER], "max_tokens": 14}
     schema_field = "function.parameters"
     form = {"response_format": {"type": "json_object"}}
-    form_refusal = "response_format does not work together with tools"
 
     @staticmethod
     def tool(name: str, schema: Any) -> dict[str, Any]:
@@ -47,7 +46,6 @@ class Responses:
     ask: dict[str, Any] = {"input": [USER], "max_output_tokens": 14}
     schema_field = "parameters"
     form = {"text": {"format": {"type": "json_object"}}}
-    form_refusal = "text.format does not work together with tools"
 
     @staticmethod
     def tool(name: str, schema: Any) -> dict[str, Any]:
@@ -69,8 +67,7 @@ class Messages:
     path = "/v1/messages"
     ask: dict[str, Any] = {"messages": [USER], "max_tokens": 14}
     schema_field = "input_schema"
-    form = {"output_format": {"type": "json_schema", "schema": OBJECT}}
-    form_refusal = "output_format is not supported"
+    form = {"output_config": {"format": {"type": "json_schema", "schema": OBJECT}}}
 
     @staticmethod
     def tool(name: str, schema: Any) -> dict[str, Any]:
@@ -181,9 +178,12 @@ async def test_bad_input_gets_one_sentence(server: Any, protocol: Any, name: str
     assert server.core.requests == []
 
 
-async def test_a_form_and_tools_exclude_each_other(server: Any, protocol: Any) -> None:
-    fields = {"tools": [protocol.tool("f", OBJECT)], **protocol.form}
-    assert protocol.form_refusal in await sentence(server, protocol, fields)
+async def test_a_form_may_stand_beside_tools(server: Any, protocol: Any) -> None:
+    body = {**protocol.ask, "tools": [protocol.tool("f", OBJECT)], **protocol.form}
+    answer = await server.post(protocol.path, body)
+    assert answer.status_code == 200, answer.text
+    (request,) = server.core.requests
+    assert request.params.structured_outputs is not None
 
 
 async def test_a_schema_that_goes_deeper_at_each_turn_is_taken(server: Any, protocol: Any) -> None:

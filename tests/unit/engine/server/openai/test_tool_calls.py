@@ -325,7 +325,7 @@ def tool(name: Any = "f", **fields: Any) -> dict[str, Any]:
             "ignore_eos does not work together with tool_choice",
         ),
         (
-            {"tools": [tool()], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
+            {"tools": [tool()], "structured_outputs": {"grammar": 'root ::= "a"'}},
             "structured_outputs",
             "does not work together with tools",
         ),

@@ -25,11 +25,12 @@ def form(
     *,
     reasoning: str = "none",
     end: PromptEnd | None = None,
+    parser: str = "hermes",
     **fields: Any,
 ) -> AnswerForm:
     body = ChatBody(messages=[], **fields)
     tokenizer = THINKS if reasoning == "think" else TOKENIZER
-    parsing = Parsing.choose(tokenizer, None, tools="hermes", reasoning=reasoning)
+    parsing = Parsing.choose(tokenizer, None, tools=parser, reasoning=reasoning)
     given = params or SamplingParams()
     return answer_form(body, given, parsing, tokenizer, end or PromptEnd())
 
@@ -68,8 +69,36 @@ def test_a_form_of_calls_begins_behind_the_reasoning() -> None:
     assert "thought process" in str(text.params.structured_outputs)
 
 
-def test_tools_and_a_form_of_the_whole_answer_are_refused() -> None:
-    params = SamplingParams(structured_outputs='{"json_object": true}')
-    with pytest.raises(ApiError, match="response_format does not work together with tools"):
-        form(params, tools=TOOLS, response_format={"type": "json_object"})
-    assert form(params, tools=TOOLS, tool_choice="none").params == params
+OBJECT = {"type": "json_object"}
+AS_OBJECT = SamplingParams(structured_outputs='{"json_object": true}')
+
+
+@pytest.mark.parametrize("reasoning", ["none", "think", "granite"])
+def test_an_answer_calls_or_has_the_form_that_is_asked_for(reasoning: str) -> None:
+    made = form(AS_OBJECT, reasoning=reasoning, tools=TOOLS, response_format=OBJECT)
+    assert not made.may_be_free
+    assert (made.thinking is not None) is (reasoning == "think")
+    lark = str(made.params.structured_outputs)
+    assert "<tool_call>" in lark
+    assert r"{\"x-guidance\"" in lark or "%json" in lark
+    assert ("thought process" in lark) is (reasoning == "granite")
+
+
+def test_without_calls_the_form_is_that_of_the_answer() -> None:
+    assert form(AS_OBJECT, tools=TOOLS, tool_choice="none").params == AS_OBJECT
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ('{"grammar": "root ::= \\"a\\""}', {"structured_outputs": {"grammar": 'root ::= "a"'}}),
+        (
+            '{"json_object": true}',
+            {"structured_outputs": {"json_object": True}, "parser": "pythonic"},
+        ),
+    ],
+)
+def test_forms_that_do_not_go_with_calls_are_refused(asked: str, fields: dict[str, Any]) -> None:
+    params = SamplingParams(structured_outputs=asked)
+    with pytest.raises(ApiError, match="structured_outputs does not work together with tools"):
+        form(params, tools=TOOLS, **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,11 +36,11 @@ def form(parser: str = "hermes", *, asked: bool = True, **fields: Any) -> str | 
     return made and made.form
 
 
-def made_form(parser: str, **fields: Any) -> CallForm | None:
+def made_form(parser: str, *, beside: str | None = None, **fields: Any) -> CallForm | None:
     body = ChatBody(messages=[], **fields)
     reasoning = HARMONY_REASONING if parser == HARMONY_TOOLS else "none"
     parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning=reasoning)
-    return call_form(body, parsing)
+    return call_form(body, parsing, beside)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,51 @@ def test_strict_functions_leave_other_text_free() -> None:
     one = form(tools=STRICT, parallel_tool_calls=False)
     assert takes(one, f"Well, {call('now')}")
     assert not takes(one, call("now") * 2)
+
+
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "additionalProperties": False}
+PERSON = json.dumps({"json": AGE})
+
+
+def test_beside_a_form_an_answer_calls_or_has_it() -> None:
+    made = form(tools=TOOLS, beside=PERSON)
+    assert takes(made, '{"age": 3}')
+    assert takes(made, call("now") + call("weather"))
+    assert not takes(made, '{"age": "3"}')
+    assert not takes(made, "Well.")
+    assert not takes(made, f'{{"age": 3}}{call("now")}')
+    assert not takes(made, call("other"))
+    one = form(tools=TOOLS, parallel_tool_calls=False, beside=PERSON)
+    assert takes(one, '{"age": 3}')
+    assert not takes(one, call("now") * 2)
+
+
+@pytest.mark.parametrize(
+    ("beside", "right", "wrong"),
+    [
+        ({"json_object": True}, '{"a": [1]}', "[1]"),
+        ({"regex": "[0-9]+"}, "42", "4 2"),
+        ({"choice": ["yes", "no"]}, "no", "maybe"),
+        ({"lark": 'start: word+\nword: "a" | "b"'}, "abba", "c"),
+    ],
+)
+def test_forms_beside_calls(beside: Any, right: str, wrong: str) -> None:
+    made = form(tools=STRICT, beside=json.dumps(beside))
+    assert takes(made, right)
+    assert takes(made, call("now"))
+    assert not takes(made, wrong)
+    assert not takes(made, call("now").replace('"Oslo"', "1"))
+
+
+def test_calls_that_are_asked_for_leave_no_place_for_a_form() -> None:
+    made = form(tools=TOOLS, tool_choice="required", beside=PERSON)
+    assert takes(made, call("now"))
+    assert not takes(made, '{"age": 3}')
+
+
+@pytest.mark.parametrize("parser", ["llama3_json", "pythonic", "gemma3"])
+def test_calls_without_a_marker_go_with_no_form(parser: str) -> None:
+    assert form(parser, tools=TOOLS, beside=PERSON) is None
 
 
 @pytest.mark.parametrize("fields", [{}, {"tool_choice": "auto"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from jsonschema import Draft202012Validator
 import kvasir_engine
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.parsing.call_grammar import CallForms
-from kvasir_engine.text.parsing.reasoned_form import behind_reasoning
+from kvasir_engine.text.parsing.reasoned_form import behind_reasoning, form_part
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 from ..call_model import Model
@@ -138,6 +139,28 @@ def test_a_form_begins_in_the_channel_of_the_answer(asked: str, right: str, wron
     assert not takes(whole, right)
     continued = led(asked, PromptEnd("x", continued=True), calls=False)
     assert continued == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (CALL, True),
+        (f"{THOUGHT}{CALL}", True),
+        (f"{THOUGHT}{FINAL}{OSLO}", True),
+        (f"{THOUGHT}<|channel|>final <|constrain|>json<|message|>{OSLO}", True),
+        (f"{FINAL}Well.", False),
+        (f"{SAID}{FINAL}{OSLO}", False),
+        (CALL.replace("Oslo", "Bonn"), False),
+    ],
+)
+def test_an_answer_calls_or_has_a_form_in_the_channel_of_the_answer(text: str, right: bool) -> None:
+    made = gpt_oss()
+    calls = made.calls(PARAMETERS)
+    block = made.format.block(calls)
+    assert block is not None
+    either = calls.either(block, form_part(json.dumps({"json": CITY})))
+    assert either is not None
+    assert takes(led(either, PromptEnd(), calls=True), text) is right
 
 
 def test_what_cannot_stand_behind_reasoning_is_refused_by_name() -> None:
