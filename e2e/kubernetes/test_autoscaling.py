@@ -90,7 +90,7 @@ async def test_it_scales_up_under_load_and_down_after_it_and_loses_nothing(
     assert deployment.get()["spec"]["replicas"] == 1
 
 
-def first_token_seconds(url: str, key: str, model: str) -> float:
+def first_token_seconds(url: str, key: str | None, model: str) -> float:
     """Return the seconds until a stream of the model begins to answer."""
     body = {"model": model, "stream": True, "max_tokens": 8}
     body["messages"] = [{"role": "user", "content": "Sort: 7 3 9 1"}]

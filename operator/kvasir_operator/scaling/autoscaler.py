@@ -45,11 +45,11 @@ class _Model:
     uid: str
     scaler: ModelScaler
     problem: str = ""
-    """Why nothing is scaled now; "" = it is."""
+    """Reason why nothing is scaled now; "" = it is."""
     since: float = 0.0
     """When the problem began."""
     told: ScalingProblem | None = None
-    """What the status says."""
+    """The last that was handed to the status."""
 
 
 class Autoscaler:

@@ -1,4 +1,4 @@
-"""What all routers together say of one model."""
+"""The load of one model, of the reports of all routers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many replicas a load asks for, target by target.
+"""Replicas that a load asks for, target by target.
 
 Amounts are shared among replicas as a HorizontalPodAutoscaler does with an average value
 (https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details).
