@@ -90,6 +90,12 @@ async def test_it_scales_up_under_load_and_down_after_it_and_loses_nothing(
     assert deployment.get()["spec"]["replicas"] == 1
 
 
+def is_asleep(deployment: Deployment) -> bool:
+    """Return True if no replica is asked for, and none is left."""
+    status = deployment.get().get("status", {})
+    return bool(status.get("phase") == "Idle" and status.get("replicas") == 0)
+
+
 def first_token_seconds(url: str, key: str | None, model: str) -> float:
     """Return the seconds until a stream of the model begins to answer."""
     body = {"model": model, "stream": True, "max_tokens": 8}
@@ -136,7 +142,7 @@ async def test_a_model_goes_to_sleep_and_is_woken_by_a_request(
         await load.finish()
         assert not load.failures(), table(load.steps)
     began = time.monotonic()
-    await asyncio.to_thread(deployment.wait_ready, 0, SECONDS)
+    await asyncio.to_thread(deployment.wait, lambda: is_asleep(deployment), "no replica", SECONDS)
     print(f"{MOST} to none, from the last new request on: {time.monotonic() - began:.0f} s")
     url = f"{plan.endpoints[0]}/v1/chat/completions"
     waited = await asyncio.to_thread(first_token_seconds, url, plan.key, "sleeper")
