@@ -13,10 +13,13 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from kvasir_engine.grammar.compiler import MAX_SECONDS
 from kvasir_engine.grammar.constraint import Constraint
@@ -34,6 +37,13 @@ QUICK_SECONDS = 0.05
 
 Answer: TypeAlias = tuple[str | None, str]
 """A compiled grammar, written, or empty if it takes no time; or None and why there is none."""
+# What comes from a process that reads foreign grammars is decoded by its type, never unpickled
+encode = msgspec.msgpack.Encoder().encode
+decode_answer: Callable[[bytes], Answer] = msgspec.msgpack.Decoder(Answer).decode
+_decode_constraint = msgspec.msgpack.Decoder(Constraint).decode
+_decode_vocabulary = msgspec.msgpack.Decoder(Vocabulary).decode
+READY = b"ready"
+"""Message behind which a server takes constraints."""
 TOO_LONG: Answer = (None, f"it takes longer than {MAX_SECONDS:.0f} s to compile; make it simpler")
 TOO_LARGE: Answer = (None, "it takes too much memory to compile; make it simpler")
 
@@ -46,12 +56,12 @@ def answer(backend: XGrammarBackend, constraint: Constraint, *, seconds: float) 
         try:
             os.nice(NICENESS)
             _limit_memory()
-            theirs.send(_compiled(backend, constraint))
+            theirs.send_bytes(encode(_compiled(backend, constraint)))
         finally:
             os._exit(0)
     theirs.close()
     try:
-        return ours.recv() if ours.poll(seconds) else TOO_LONG
+        return decode_answer(ours.recv_bytes()) if ours.poll(seconds) else TOO_LONG
     except EOFError:  # Out of memory the library ends its process.
         return TOO_LARGE
     finally:
@@ -84,10 +94,10 @@ def serve(connection: Connection, backend: XGrammarBackend) -> None:
     """Answer until the other end is closed."""
     while True:
         try:
-            constraint: Constraint = connection.recv()
+            constraint = _decode_constraint(connection.recv_bytes())
         except EOFError:
             return
-        connection.send(answer(backend, constraint, seconds=MAX_SECONDS))
+        connection.send_bytes(encode(answer(backend, constraint, seconds=MAX_SECONDS)))
 
 
 def main() -> None:
@@ -96,10 +106,9 @@ def main() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # The engine ends first, which closes the other end.
     connections = [Connection(int(fd)) for fd in sys.argv[1:]]
-    vocabulary: Vocabulary = connections[0].recv()
-    backend = XGrammarBackend(vocabulary)
+    backend = XGrammarBackend(_decode_vocabulary(connections[0].recv_bytes()))
     backend.load()
-    connections[0].send(None)
+    connections[0].send_bytes(READY)
     for connection in connections:
         if os.fork() == 0:
             for other in connections:

@@ -11,10 +11,12 @@ import weakref
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
+import msgspec
+
 from kvasir_engine.grammar.compiler import THREADS
 from kvasir_engine.grammar.constraint import Constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
-from kvasir_engine.grammar.isolation.compile_server import Answer
+from kvasir_engine.grammar.isolation.compile_server import Answer, decode_answer, encode
 from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammar, XGrammarBackend
 
 _MODULE = "kvasir_engine.grammar.isolation.compile_server"
@@ -38,23 +40,23 @@ class CompileServers:
         self.close = weakref.finalize(self, _end, self.process, self._connections)
         """End them."""
         self._free: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        self._connections[0].send(vocabulary)
+        self._connections[0].send_bytes(encode(vocabulary))
 
     def wait_ready(self) -> None:
         """Wait until the library is loaded. Raises EOFError."""
-        self._connections[0].recv()
+        self._connections[0].recv_bytes()
         for each in self._connections:
             self._free.put(each)
 
     def answer(self, constraint: Constraint) -> Answer:
-        """Have a grammar compiled. Raises EOFError or OSError once a process is gone."""
+        """Have a grammar compiled. Raises EOFError or OSError once a process is gone, and
+        msgspec.DecodeError for an answer that is none."""
         connection = self._free.get()
         try:
-            connection.send(constraint)
-            found: Answer = connection.recv()
+            connection.send_bytes(encode(constraint))
+            return decode_answer(connection.recv_bytes())
         finally:
             self._free.put(connection)
-        return found
 
 
 def _end(process: subprocess.Popen[bytes], connections: Sequence[Connection]) -> None:
@@ -80,7 +82,7 @@ class IsolatedBackend:
         servers = self._there()
         try:
             written, reason = servers.answer(constraint)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, msgspec.DecodeError) as error:
             self._forget(servers)
             raise RuntimeError("the process that compiles grammars has ended") from error
         if written is None:
