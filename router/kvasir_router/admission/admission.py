@@ -74,12 +74,16 @@ class Admission:
         name: str,
         target: Target,
         media: Media = NONE,
+        *,
+        computed: bool = True,
     ) -> Ticket:
-        """Return a ticket for a request of `size` bytes to the model that the client calls `name`.
+        """Return a ticket for a request of `size` bytes to the model that the client calls `name`;
+        one that nothing is `computed` for takes no tokens.
 
         Raises RefusalError.
         """
-        prompt, output = prompt_estimate(size, media), output_estimate(envelope)
+        prompt = prompt_estimate(size, media) if computed else 0
+        output = output_estimate(envelope) if computed else 0
         if holder is None:
             return Ticket(prompt, output)
         key = holder.key

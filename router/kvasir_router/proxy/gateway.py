@@ -260,7 +260,10 @@ class Gateway:
         media = media_in(request.body, request.endpoint, request.outline, form=is_form)
         if target.renamed:
             rename_model(request, form, target.model.name)
-        ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
+        computed = request.endpoint.computed
+        ticket = self.admission.admit(
+            holder, envelope, len(request.body), name, target, media, computed=computed
+        )
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)
         request.buffer = None

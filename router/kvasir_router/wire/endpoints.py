@@ -26,6 +26,9 @@ class Endpoint:
     """Names in the answer's `usage`: `prompt_tokens` alone; with `completion_tokens`, for which a
     stream has an event of its own if asked; or `input_tokens` and `output_tokens`."""
 
+    computed: bool = True
+    """A model computes for it; else a key pays a request and no tokens."""
+
     retried: bool = True
     """May be sent to another replica when one may have begun with it; one that is `resumed`, in any
     case by an engine of Kvasir's, which keeps nothing."""
@@ -86,13 +89,13 @@ ENDPOINTS = (
         events="message",
         errors="anthropic",
     ),
-    Endpoint("/v1/messages/count_tokens", errors="anthropic"),
+    Endpoint("/v1/messages/count_tokens", computed=False, errors="anthropic"),
     Endpoint("/v1/embeddings", prompt="input", usage="prompt"),
     Endpoint("/v1/classify", prompt="input", usage="prompt"),
     Endpoint("/v1/score", prompt="documents", usage="prompt"),
     Endpoint("/v1/rerank", prompt="documents", usage="prompt"),
-    Endpoint("/v1/tokenize"),
-    Endpoint("/v1/detokenize"),
+    Endpoint("/v1/tokenize", computed=False),
+    Endpoint("/v1/detokenize", computed=False),
     Endpoint("/v1/audio/transcriptions", body="form"),
     Endpoint("/v1/audio/translations", body="form"),
     Endpoint("/v1/audio/speech", prompt="input"),
@@ -104,8 +107,8 @@ ENDPOINTS = (
     Endpoint("/score", prompt="documents", usage="prompt"),
     Endpoint("/classify", prompt="input", usage="prompt"),
     Endpoint("/pooling", prompt="input", usage="prompt"),
-    Endpoint("/tokenize"),
-    Endpoint("/detokenize"),
+    Endpoint("/tokenize", computed=False),
+    Endpoint("/detokenize", computed=False),
     _local("/v1/models"),
     _local("/models"),
     ONE_MODEL,

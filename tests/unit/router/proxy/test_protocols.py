@@ -205,6 +205,26 @@ async def test_a_budget_pays_for_what_an_engine_of_others_counts(
     assert await router.metric("tenant_tokens_total", tenant="t", kind="completion") == 180
 
 
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/tokenize", "/v1/detokenize"])
+async def test_what_an_engine_does_not_compute_costs_a_request_and_no_token(
+    one, keys_file, client, path: str
+) -> None:
+    key = {"id": "a", "tenant": "t", "tokens_per_day": 300}
+    router, replica = await one(keys_file=keys_file(key))
+    body = {"model": "m", "prompt": "x" * 2000, "max_tokens": 1000}
+    headers = {"Authorization": "Bearer kv-a"}
+    for _ in range(3):
+        answer = await client.post(f"{router.url}{path}", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    assert len(replica.requests) == 3
+    assert await router.metric("tenant_requests_total", tenant="t", code="200") == 3
+    used = [
+        await router.metric("tenant_tokens_total", tenant="t", kind=kind)
+        for kind in ("prompt", "completion")
+    ]
+    assert used == [0, 0]
+
+
 @pytest.mark.slow
 async def test_a_stream_that_moved_is_charged_once(routed, keys_file, send, protocol) -> None:
     router, a, b = await routed(
