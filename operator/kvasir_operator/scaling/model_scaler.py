@@ -18,8 +18,8 @@ from kvasir_operator.scaling.recommendation import (
 
 _SMOOTHED_SECONDS = 45.0
 """Time constant of the smoothed pressure."""
-_MAX_SECONDS = 3600.0
-"""Longest stabilisation, and longer than every period."""
+_BEHAVIOR = ScalingBehavior()
+"""That of models that ask for none."""
 
 
 class _Change(NamedTuple):
@@ -50,16 +50,15 @@ class ModelScaler:
         if low == 0 and self._idle_seconds(now) >= wanted.idle_seconds:
             self._asked.clear()
             return Recommendation(0, f"no request for {self._idle_seconds(now):.0f} s")
-        targets = targets_of(wanted)
-        pressure = self._smooth(now, pressure_of(targets, load))
-        asked = recommend(targets, load, replicas, pressure)
-        bounded = max(low, 1, min(asked.replicas, high))
         if current == 0:
             # The first one comes for whoever waits; how many more is seen when it serves
             return Recommendation(max(low, 1), f"{load.concurrency:g} requests wait")
-        self._remember(now, current, bounded)
-        steady = self._stabilised(now, current, wanted.behavior or ScalingBehavior())
-        allowed = self._rated(now, current, steady, wanted.behavior or ScalingBehavior())
+        targets, behavior = targets_of(wanted), wanted.behavior or _BEHAVIOR
+        pressure = self._smooth(now, pressure_of(targets, load))
+        asked = recommend(targets, load, replicas, pressure)
+        self._remember(now, current, max(low, 1, min(asked.replicas, high)), behavior)
+        steady = self._stabilised(now, current, behavior)
+        allowed = self._rated(now, current, steady, behavior)
         # Bounds hold at once, whatever the rates are
         return Recommendation(max(low, 1, min(allowed, high)), asked.why)
 
@@ -93,14 +92,18 @@ class ModelScaler:
         self._pressure_at = now
         return self._pressure
 
-    def _remember(self, now: float, current: int, asked: int) -> None:
+    def _remember(self, now: float, current: int, asked: int, behavior: ScalingBehavior) -> None:
+        """Add what was asked for, and forget what no window and no period reaches any more."""
+        rates = (behavior.scale_up, behavior.scale_down)
+        window = max(rate.stabilization_seconds for rate in rates)
+        period = max(rate.period_seconds for rate in rates)
         if not self._asked:
             # After a start nothing is known of before: what there is was asked for
             self._asked.append((now, current))
         self._asked.append((now, asked))
-        while self._asked[0][0] < now - _MAX_SECONDS:
+        while self._asked[0][0] < now - window:
             self._asked.popleft()
-        while self._changes and self._changes[0].at < now - _MAX_SECONDS:
+        while self._changes and self._changes[0].at < now - period:
             self._changes.popleft()
 
     def _stabilised(self, now: float, current: int, behavior: ScalingBehavior) -> int:
