@@ -24,6 +24,18 @@ STREAMS, TARGET, MOST = 30, 10, 3
 SECONDS = 180
 
 
+def plan_of(release: Release, cluster: Cluster, model: str) -> Plan:
+    """Return a load that one replica is too few for."""
+    return Plan(
+        endpoints=release.endpoints(cluster.nodes[0].address),
+        model=model,
+        key=release.api_key(),
+        unary_rate=5.0,
+        streams=STREAMS,
+        stream_tokens=(80, 120),
+    )
+
+
 def autoscaler(deployment: Deployment) -> str:
     """Return an autoscaler that gives up replicas at once, and not after five minutes."""
     metric = {
@@ -67,14 +79,7 @@ async def test_it_scales_up_under_load_and_down_after_it_and_loses_nothing(
     cluster: Cluster, measured: Release, deploy: Callable[..., Deployment]
 ) -> None:
     deployment = await asyncio.to_thread(deploy, "scaled", lifecycle={"drainSeconds": 10})
-    plan = Plan(
-        endpoints=measured.endpoints(cluster.nodes[0].address),
-        model="scaled",
-        key=measured.api_key(),
-        unary_rate=5.0,
-        streams=STREAMS,
-        stream_tokens=(80, 120),
-    )
+    plan = plan_of(measured, cluster, "scaled")
     expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
     began = time.monotonic()
     async with Load(plan, expected) as load:
@@ -126,14 +131,7 @@ async def test_a_model_goes_to_sleep_and_is_woken_by_a_request(
     deployment = await asyncio.to_thread(
         deploy, "sleeper", lifecycle={"drainSeconds": 10}, autoscaling=scaling
     )
-    plan = Plan(
-        endpoints=release.endpoints(cluster.nodes[0].address),
-        model="sleeper",
-        key=release.api_key(),
-        unary_rate=5.0,
-        streams=STREAMS,
-        stream_tokens=(80, 120),
-    )
+    plan = plan_of(release, cluster, "sleeper")
     expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
     began = time.monotonic()
     async with Load(plan, expected) as load:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _MAX_SHOWN = 64
@@ -26,3 +27,13 @@ def shown(value: Any) -> str:
     """Return a value for a sentence, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def string_of(part: Mapping[str, Any], field: str, param: str) -> str:
+    """Return a field of the part of a body at `param`. Raises InputError where it is no string."""
+    value = part.get(field)
+    if not isinstance(value, str):
+        raise InputError(
+            f"{param}.{field} must be a string, not {shown(value)}.", f"{param}.{field}"
+        )
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvasir.wire.input_error import InputError, shown, unsupported
+from kvasir.wire.input_error import InputError, shown, string_of, unsupported
 
 _TYPES = {
     "system": ("text",),
@@ -84,7 +84,7 @@ def _blocks(content: Any, param: str, owner: str) -> list[tuple[str, Mapping[str
 
 
 def _texts(content: Any, param: str, owner: str) -> list[str]:
-    return [_string(block, "text", at) for at, block in _blocks(content, param, owner)]
+    return [string_of(block, "text", at) for at, block in _blocks(content, param, owner)]
 
 
 def _user_messages(
@@ -94,7 +94,7 @@ def _user_messages(
     texts: list[str] = []
     for param, block in content:
         if block["type"] == "text":
-            texts.append(_string(block, "text", param))
+            texts.append(string_of(block, "text", param))
             continue
         if texts:
             yield {"role": "user", "content": "\n".join(texts)}
@@ -105,7 +105,7 @@ def _user_messages(
 
 
 def _result(block: Mapping[str, Any], param: str, calls: Mapping[str, str]) -> dict[str, Any]:
-    call = _string(block, "tool_use_id", param)
+    call = string_of(block, "tool_use_id", param)
     if call not in calls:
         raise InputError(
             f"{param}.tool_use_id {shown(call)} is the id of no tool_use before it.",
@@ -125,11 +125,11 @@ def _assistant_message(
     texts, thoughts, tool_calls = [], [], []
     for param, block in content:
         if block["type"] == "text":
-            texts.append(_string(block, "text", param))
+            texts.append(string_of(block, "text", param))
         elif block["type"] == "thinking":
-            thoughts.append(_string(block, "thinking", param))
+            thoughts.append(string_of(block, "thinking", param))
         else:
-            call, name = _string(block, "id", param), _string(block, "name", param)
+            call, name = string_of(block, "id", param), string_of(block, "name", param)
             given = block.get("input")
             if not isinstance(given, Mapping):
                 raise InputError(
@@ -144,15 +144,6 @@ def _assistant_message(
     if tool_calls:
         made["tool_calls"] = tool_calls
     return made
-
-
-def _string(block: Mapping[str, Any], field: str, param: str) -> str:
-    value = block.get(field)
-    if not isinstance(value, str):
-        raise InputError(
-            f"{param}.{field} must be a string, not {shown(value)}.", f"{param}.{field}"
-        )
-    return value
 
 
 def _listed(types: tuple[str, ...]) -> str:

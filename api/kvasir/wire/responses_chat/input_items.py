@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvasir.wire.input_error import InputError, shown, unsupported
+from kvasir.wire.input_error import InputError, shown, string_of, unsupported
 
 _ROLES = {"user": "user", "system": "system", "developer": "system", "assistant": "assistant"}
 """Roles of messages, and those of the chat templates, few of which know a developer."""
@@ -76,8 +76,8 @@ class Conversation:
         message["content"] = text
 
     def _call(self, item: Mapping[str, Any], param: str) -> None:
-        call, name = _string(item, "call_id", param), _string(item, "name", param)
-        arguments = _string(item, "arguments", param)
+        call, name = string_of(item, "call_id", param), string_of(item, "name", param)
+        arguments = string_of(item, "arguments", param)
         self._calls[call] = name
         function = {"name": name, "arguments": arguments}
         message = self._assistant(param, joins=True)
@@ -85,7 +85,7 @@ class Conversation:
         message.setdefault("tool_calls", []).append(made)
 
     def _output(self, item: Mapping[str, Any], param: str) -> None:
-        call = _string(item, "call_id", param)
+        call = string_of(item, "call_id", param)
         if call not in self._calls:
             raise InputError(
                 f"{param}.call_id {shown(call)} is the call_id of no function_call before it.",
@@ -153,7 +153,7 @@ def _part_text(part: Any, param: str) -> str:
             "or output_text.",
             param,
         )
-    return _string(part, field, param)
+    return string_of(part, field, param)
 
 
 def _reasoning_texts(parts: Any, param: str, kind: str) -> list[str]:
@@ -165,14 +165,5 @@ def _reasoning_texts(parts: Any, param: str, kind: str) -> list[str]:
     for at, part in enumerate(parts):
         if not isinstance(part, Mapping) or part.get("type") != kind:
             raise InputError(f"{param}[{at}] must be a part of type {kind}.", f"{param}[{at}]")
-        texts.append(_string(part, "text", f"{param}[{at}]"))
+        texts.append(string_of(part, "text", f"{param}[{at}]"))
     return texts
-
-
-def _string(item: Mapping[str, Any], field: str, param: str) -> str:
-    value = item.get(field)
-    if not isinstance(value, str):
-        raise InputError(
-            f"{param}.{field} must be a string, not {shown(value)}.", f"{param}.{field}"
-        )
-    return value
