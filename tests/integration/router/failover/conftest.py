@@ -7,6 +7,9 @@ import pytest
 from support.routers.failover_fleet import Cutter, Engine, OpenAIClient
 
 from kvasir.cli.local.ports import free_ports
+from kvasir_router.options.router_settings import QueueLimits
+
+SECRET = "fleet-secret-of-the-tests"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,32 @@ async def behind_cutters() -> AsyncIterator[Callable[..., Any]]:
     yield start
     for cutter in started:
         await cutter.stop()
+
+
+@pytest.fixture(scope="module")
+def pair(engines: Callable[..., Any]) -> list[Engine]:
+    """Two engines of model m."""
+    return engines(2, "--served-model-name", "m")  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def cut_router(
+    pair: list[Engine], behind_cutters: Callable[..., Any], start_router: Callable[..., Any]
+) -> Callable[..., Any]:
+    """cut_router(**options): a router for both engines, and the list of breaks to come."""
+
+    async def start(**options: Any) -> Any:
+        cutters, plan = await behind_cutters(pair)
+        replicas = [
+            {"id": f"r{i}", "url": cutter.url, "engine": "kvasir"}
+            for i, cutter in enumerate(cutters)
+        ]
+        # The other engine may be busy for longer than its probe may take: then a stream waits
+        settings = {"policy": "round_robin", "waiting": QueueLimits(), **options}
+        models = [{"name": "m", "replicas": replicas}]
+        return await start_router(models, fleet_secret=SECRET, **settings), plan
+
+    return start
 
 
 @pytest.fixture

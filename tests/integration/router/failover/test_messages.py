@@ -7,11 +7,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from kvasir_router.options.router_settings import QueueLimits
-
 pytestmark = pytest.mark.slow
 
-SECRET = "fleet-secret-of-the-tests"
 COPY = "Copy: über Größe naïve 😀 🎉 Zürich"
 SEND = "Send Anna the message lamp"
 BODY: dict[str, Any] = {
@@ -31,29 +28,13 @@ TOOL: Any = {
 }
 
 
-@pytest.fixture(scope="module")
-def pair(engines: Callable[..., Any]) -> list[Any]:
-    return engines(2, "--served-model-name", "m")
-
-
 @pytest.fixture
-async def routed(
-    pair: list[Any], behind_cutters: Callable[..., Any], start_router: Callable[..., Any]
-) -> AsyncIterator[Callable[..., Any]]:
+async def routed(cut_router: Callable[..., Any]) -> AsyncIterator[Callable[..., Any]]:
     """A router for both engines, Anthropic's client, and the list of breaks to come."""
     clients: list[anthropic.AsyncAnthropic] = []
 
     async def start(**options: Any) -> Any:
-        cutters, plan = await behind_cutters(pair)
-        replicas = [
-            {"id": f"r{i}", "url": cutter.url, "engine": "kvasir"}
-            for i, cutter in enumerate(cutters)
-        ]
-        router = await start_router(
-            [{"name": "m", "replicas": replicas}],
-            fleet_secret=SECRET,
-            **{"policy": "round_robin", "waiting": QueueLimits(), **options},
-        )
+        router, plan = await cut_router(**options)
         client = anthropic.AsyncAnthropic(
             base_url=router.url, api_key="k", max_retries=0, timeout=120
         )

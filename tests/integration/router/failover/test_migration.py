@@ -11,9 +11,6 @@ import httpx
 import openai
 import pytest
 
-from kvasir_router.options.router_settings import QueueLimits
-
-SECRET = "fleet-secret-of-the-tests"
 COPY = "Copy: über Größe naïve 😀 🎉 Zürich"
 """Copied exactly, one byte a token: most characters arrive in several parts."""
 USAGE = {"include_usage": True}
@@ -35,34 +32,14 @@ CHATS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pair(engines: Callable[..., Any]) -> list[Any]:
-    return engines(2, "--served-model-name", "m")
-
-
 @pytest.fixture
 async def routed(
-    pair: list[Any],
-    behind_cutters: Callable[..., Any],
-    start_router: Callable[..., Any],
-    openai_client: Callable[..., Any],
+    cut_router: Callable[..., Any], openai_client: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A router for both engines, an openai client, and the list of breaks to come."""
 
     async def start(**options: Any) -> Any:
-        cutters, plan = await behind_cutters(pair)
-        replicas = [
-            {"id": f"r{i}", "url": cutter.url, "engine": "kvasir"}
-            for i, cutter in enumerate(cutters)
-        ]
-        router = await start_router(
-            [{"name": "m", "replicas": replicas}],
-            fleet_secret=SECRET,
-            policy="round_robin",
-            # The other engine may be busy for longer than its probe may take: then a stream waits
-            waiting=QueueLimits(),
-            **options,
-        )
+        router, plan = await cut_router(**options)
         return router, openai_client(router.url), plan
 
     return start
