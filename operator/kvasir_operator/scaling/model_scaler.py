@@ -52,7 +52,8 @@ class ModelScaler:
             return Recommendation(0, f"no request for {self._idle_seconds(now):.0f} s")
         if current == 0:
             # The first one comes for whoever waits; how many more is seen when it serves
-            return Recommendation(max(low, 1), f"{load.concurrency:g} requests wait")
+            why = f"minReplicas is {low}" if low else f"{load.concurrency:g} requests wait"
+            return Recommendation(max(low, 1), why)
         targets, behavior = targets_of(wanted), wanted.behavior or _BEHAVIOR
         pressure = self._smooth(now, pressure_of(targets, load))
         asked = recommend(targets, load, replicas, pressure)
