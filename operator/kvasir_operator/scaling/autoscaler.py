@@ -28,6 +28,7 @@ from kvasir_operator.scaling.foreign_autoscalers import ForeignAutoscalers
 from kvasir_operator.scaling.load import load_of
 from kvasir_operator.scaling.model_scaler import ModelScaler
 from kvasir_operator.scaling.recommendation import Recommendation, Replicas
+from kvasir_operator.scaling.router_scaler import RouterScaler
 from kvasir_operator.scaling.schedules import Bounds, ScheduleClock
 from kvasir_operator.settings import OperatorSettings
 
@@ -78,6 +79,7 @@ class Autoscaler:
         self._changed = changed
         self._now = now
         self._foreign = ForeignAutoscalers(cluster, settings, now)
+        self._routers = RouterScaler(cluster, settings, metrics)
         self._models: dict[Key, _Model] = {}
 
     def problem(self, key: Key) -> ScalingProblem | None:
@@ -106,12 +108,14 @@ class Autoscaler:
                 scaled[Key(namespace_of(resource), name_of(resource))] = resource, wanted
         for key in self._models.keys() - scaled.keys():
             del self._models[key]
-        if not scaled:
+        if not scaled and not self._routers.wanted:
             return
         try:
             found, silent = await reports.ask(), ""
         except NoReportError as error:
             found, silent = {}, str(error)
+        ready = len(self._view.ready_routers(self._settings.router_namespace))
+        await self._routers.look(self._now(), ready, None if silent else found)
         foreign = await self._foreign.of({key.namespace for key in scaled})
         for key, (resource, wanted) in scaled.items():
             model = self._model(key, resource)

@@ -38,7 +38,7 @@ _FIELDS = (
     f"[0-7]|{_DAYS}",
 )
 CRON_PATTERN = "(?i)^" + " +".join(map(_field, _FIELDS)) + "$"
-"""What an API server checks; ranges that run backwards and days that no month has are left to
+"""Pattern that API servers check; ranges that run backwards and days that no month has are left to
 `check_cron`."""
 
 
