@@ -3,7 +3,8 @@
 Streams are spread evenly over the replicas that are ready; a step takes what the engine's own
 speed profile says for so many streams and prompt tokens. Requests that do not fit wait in one line,
 in the order of their arrival, and their time to first token is followed exactly. Lengths of answers
-are exponential. Left out are the differences between replicas and hits of the prefix cache.
+are exponential; the time between a stream's tokens counts as it is when it begins. Left out are the
+differences between replicas and hits of the prefix cache.
 """
 
 from __future__ import annotations
@@ -196,9 +197,8 @@ class Fleet:
         each = self._streams / self.ready
         budget = STEP_TOKENS - each
         full = self._profile.step_ms(STEP_TOKENS, each * self._context, budget * self._prompt / 2)
-        return self.ready * min(
-            rows - each + each / (self._output * self._step), budget / full * 1e3 / self._prompt
-        )
+        free = rows - each + each / (self._output * self._step)
+        return self.ready * max(0.0, min(free, budget / full * 1e3 / self._prompt))
 
     @property
     def _context(self) -> float:
