@@ -193,6 +193,10 @@ def _filled(text: str, tables: str) -> str:
     return before + begin + tables + end + after
 
 
+def _text_of(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
 def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -209,7 +213,7 @@ def main() -> None:
         for path, text in made.items():
             path.write_text(text)
         return
-    differ = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
+    differ = [path.name for path, text in made.items() if _text_of(path) != text]
     if differ:
         wrong = " and ".join(differ)
         sys.exit(f"{wrong} differs from the results; run python benchmarks/report.py.")

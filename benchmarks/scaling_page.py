@@ -45,7 +45,8 @@ def scaling_section(result: dict[str, Any]) -> str:
     lines = [
         result["work"],
         "",
-        f"`{result['command']}`, commit {result['commit']}, {result['date']}, {result['hardware']}.",
+        f"`{result['command']}`, commit {result['commit']}, {result['date']}, "
+        f"{result['hardware']}.",
         "",
         "![GPU hours by the share of requests that met both targets](images/autoscaling.svg)",
         "",
