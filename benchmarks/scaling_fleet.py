@@ -195,10 +195,13 @@ class Fleet:
         tokens = self._profile.num_kv_blocks * BLOCK_TOKENS
         rows = min(MAX_STREAMS, tokens / (self._prompt + self._output))
         each = self._streams / self.ready
+        free = max(0.0, rows - each + each / (self._output * self._step))
+        enough = self.ready * min(free, STEP_TOKENS / self._prompt / 2)
+        if self._waiting <= enough:  # a whole step takes much less than a second
+            return enough
         budget = STEP_TOKENS - each
         full = self._profile.step_ms(STEP_TOKENS, each * self._context, budget * self._prompt / 2)
-        free = rows - each + each / (self._output * self._step)
-        return self.ready * max(0.0, min(free, budget / full * 1e3 / self._prompt))
+        return self.ready * min(free, budget / full * 1e3 / self._prompt)
 
     @property
     def _context(self) -> float:
@@ -208,7 +211,7 @@ class Fleet:
         """Seconds of a step that decodes `streams` and takes its part of `prompt_tokens` a
         second: a fixed point, since a longer step takes more."""
         step = self._step
-        for _ in range(3):
+        for _ in range(2):
             chunk = min(prompt_tokens * step, STEP_TOKENS - streams)
             pairs = chunk * self._prompt / 2
             tokens = max(1, int(streams + chunk))

@@ -71,4 +71,6 @@ TRACES: dict[str, Callable[[int], list[Second]]] = {
     "flash crowd": _flash,
     "uneven prompts": _uneven,
 }
-"""Traces by name; controllers were tuned on the first alone, with other seeds."""
+"""Traces by name."""
+TUNED = "bursty"
+"""The trace on which ours was tuned, with a seed of its own."""
