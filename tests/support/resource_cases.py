@@ -11,6 +11,15 @@ TINY = "builtin://kvasir-tiny"
 GPU = "nvidia.com/gpu"
 
 
+WORK = {"start": "30 7 * * MON-FRI", "end": "0 19 * * 1-5", "minReplicas": 2}
+
+
+def scheduled(**more: Any) -> dict[str, Any]:
+    """A spec with one schedule; None takes a field of it out."""
+    schedule = {name: value for name, value in {**WORK, **more}.items() if value is not None}
+    return spec(autoscaling={"maxReplicas": 4, "schedules": [schedule]})
+
+
 def spec(uri: str = HUB, **more: Any) -> dict[str, Any]:
     return {"model": {"uri": uri, **more.pop("model", {})}, **more}
 
@@ -79,6 +88,17 @@ ACCEPTED = {
         }
     ),
     "scaling by others": spec(autoscaling={"controller": "keda", "maxReplicas": 3}),
+    "schedules": spec(
+        autoscaling={
+            "minReplicas": 0,
+            "maxReplicas": 4,
+            "schedules": [
+                {**WORK, "name": "work", "timezone": "America/Argentina/Buenos_Aires"},
+                {"start": "*/30 0-6/2 1,15 JAN-mar *", "durationSeconds": 60, "minReplicas": 0}
+                | {"maxReplicas": 8, "timezone": "Etc/GMT+5"},
+            ],
+        }
+    ),
     "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
     "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
 }
@@ -168,6 +188,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "maxSurge and maxUnavailable cannot both be 0; raise one",
     ),
     **{name: (spec(template=template), told) for name, (template, told) in TAKEN.items()},
+    "cron": (
+        scheduled(start="0 24 * * *"),
+        "start 0 24 * * * is no cron expression; write five fields: minute, hour, day of month",
+    ),
+    "cron's fields": (scheduled(end="0 0 8 * * *"), "end 0 0 8 * * * is no cron expression"),
+    "cron's step": (scheduled(start="*/0 8 * * *"), "start */0 8 * * * is no cron expression"),
+    "cron's words": (scheduled(start="@weekly   "), "start @weekly    is no cron expression"),
+    "zone": (scheduled(timezone="Mars/Base"), "Mars/Base"),
+    "offset": (
+        scheduled(timezone="+02:00"),
+        "timezone +02:00 is no time zone; write one of the IANA database, for example",
+    ),
+    "local zone": (scheduled(timezone="Local"), "timezone Local is no time zone"),
+    "no end": (scheduled(end=None), "a schedule ends either at end or after durationSeconds"),
+    "two ends": (scheduled(durationSeconds=60), "a schedule ends either at end or after"),
+    "end at start": (scheduled(end=WORK["start"]), "start and end are the same"),
+    "bounds of a schedule": (
+        scheduled(minReplicas=3, maxReplicas=2),
+        "the schedule's minReplicas is above its maxReplicas",
+    ),
+    "schedule beyond the maximum": (
+        scheduled(minReplicas=5),
+        "the largest minReplicas of the spec and a schedule is above that one's maxReplicas",
+    ),
+    "no schedule": (
+        spec(autoscaling={"maxReplicas": 4, "schedules": []}),
+        "should have at least 1 items",
+    ),
     "no target": (
         spec(autoscaling={"maxReplicas": 3, "targets": {}}),
         "targets has none; give one, such as concurrency, or remove it",
@@ -175,12 +223,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"{name} of others": (
             spec(autoscaling={"controller": "hpa", "maxReplicas": 3, name: value}),
-            "targets, behavior and minReplicas 0 are for controller kvasir",
+            "targets, behavior, schedules and minReplicas 0 are for controller kvasir",
         )
         for name, value in (
             ("targets", {"queue": 1}),
             ("behavior", {}),
             ("minReplicas", 0),
+            ("schedules", [WORK]),
         )
     },
     "policy": (spec(router={"policy": "best"}), "Unsupported value"),

@@ -189,6 +189,24 @@ class FitStatus(StrictModel):
     """GPUs of one replica."""
 
 
+class ScalingStatus(StrictModel):
+    """Bounds of replicas that schedules give now."""
+
+    min_replicas: Count = 0
+    """Replicas, at least."""
+
+    max_replicas: Count = 0
+    """Maximum replicas."""
+
+    active_schedules: Annotated[list[Name], Field(max_length=16)] = []
+    """Names of the schedules whose windows are open, of those without a name their start."""
+
+    next_change: (
+        Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})] | None
+    ) = None
+    """Time at which a schedule begins or ends next."""
+
+
 class Status(StrictModel):
     """Status of the deployment, written by the operator."""
 
@@ -238,3 +256,6 @@ class Status(StrictModel):
 
     fit: FitStatus | None = None
     """Memory and GPUs that one replica needs."""
+
+    scaling: ScalingStatus | None = None
+    """Bounds of replicas now; only with schedules."""

@@ -88,6 +88,26 @@ def test_what_the_operator_may_make_is_chosen(render, defined, may) -> None:
     assert not any(may(who, verb, what, "default") for verb in verbs for what in refused)
 
 
+def test_the_operator_scales_its_routers_where_it_shall_and_nothing_else(
+    render, defined, may
+) -> None:
+    scale = "deployments.apps/scale"
+    for enabled, name in ((False, "fixed"), (True, "scaled")):
+        chosen = {"router": {"autoscaling": {"enabled": enabled}}, "fullnameOverride": name}
+        objects = render("defaults", watchNamespaces=["default"], **chosen)
+        roles = [each for each in objects if "Role" in each["kind"]]
+        defined.apply("\n---\n".join(json.dumps(each) for each in roles))
+    who = "kvasir/scaled-operator"
+    wait_until_may(may, who, [("patch", scale, "kvasir", "scaled-router")])
+    wait_until_may(
+        may, "kvasir/fixed-operator", [("create", "leases.coordination.k8s.io", "kvasir")]
+    )
+    assert not may("kvasir/fixed-operator", "patch", scale, "kvasir", "fixed-router")
+    assert not may(who, "patch", scale, "kvasir")
+    assert not may(who, "patch", scale, "default", "scaled-router")
+    assert not may(who, "patch", "deployments.apps", "kvasir", "scaled-router")
+
+
 def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     objects = [each for each in render("defaults") if each["kind"] in kinds]
@@ -110,6 +130,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("patch", "llmdeployments.kvasir.dev/scale"),
         ("list", "horizontalpodautoscalers.autoscaling"),
         ("create", "deployments.apps"),
+        ("create", "events"),
         ("patch", "services"),
         ("delete", "jobs.batch"),
         ("patch", "pods/status"),
@@ -135,6 +156,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("delete", "pods"),
         ("create", "pods"),
         ("create", "pods/exec"),
+        ("patch", "events"),
         ("patch", "llmdeployments.kvasir.dev"),
         ("list", "podmonitors.monitoring.coreos.com"),
         ("delete", "persistentvolumeclaims"),
