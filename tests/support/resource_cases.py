@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.engine_cases import ENGINES, REFUSED_ENGINES
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
@@ -32,6 +33,7 @@ ACCEPTED = {
             ]
         }
     ),
+    **ENGINES,
     "kv type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
     "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
@@ -104,6 +106,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "this variable is set by Kvasir",
     ),
     "env's value": (spec(engine={"env": [{"name": "A"}]}), "give either value or valueFrom"),
+    **REFUSED_ENGINES,
     "env twice": (
         spec(engine={"env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]}),
         "Duplicate value",

@@ -116,6 +116,15 @@ ServedName = Annotated[
 Revision = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$", max_length=128)
 ]
+HubId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
+        r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$",
+        max_length=200,
+    ),
+]
+"""Repository on the Hugging Face Hub."""
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
 SourceURI = Annotated[

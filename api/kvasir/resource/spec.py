@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
-from kvasir.resource.field_types import CIDR, DNSLabel, PodsOrPercent, TensorSize
+from kvasir.resource.engines.engine_rules import ENGINE_RULES, engine_problems
+from kvasir.resource.field_types import CIDR, DNSLabel, HubId, PodsOrPercent, TensorSize
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
 from kvasir.resource.strict_model import StrictModel, rule, rules
@@ -86,6 +87,11 @@ class Router(StrictModel):
     """Seconds that requests wait in routers while no replica serves, such as until the first one
     has started; by default the routers' own, 60."""
 
+    tokenizer: HubId | None = None
+    """Hub id of the model's tokenizer, as ORG/NAME[@REVISION], for engines of type vllm and sglang:
+    they publish KV events then, and routers, which load the tokenizer, know what is in their caches
+    instead of guessing it."""
+
 
 class NetworkPolicy(StrictModel):
     """Network policy of the engines, where the cluster's network enforces it."""
@@ -161,6 +167,7 @@ class Spec(StrictModel):
             "file:// names a directory inside the engine's image; set engine.image, or use hf://,"
             " s3://, pvc://, oci:// or https://",
         ),
+        *ENGINE_RULES,
     )
 
     class_name: DNSLabel | None = None
@@ -171,7 +178,7 @@ class Spec(StrictModel):
     """The model to serve."""
 
     engine: Engine = Engine()
-    """Image, arguments, environment and settings of the engine."""
+    """Type, image, arguments, environment and settings of the engine."""
 
     resources: Resources = Resources()
     """Resources that one replica needs."""
@@ -240,4 +247,6 @@ class Spec(StrictModel):
             raise ValueError(
                 f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
             )
+        for problem in engine_problems(self):
+            raise ValueError(problem)
         return self

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.step import PlanInputs, StepResult
-from kvasir_operator.spec_facts import device_of, image_of, secrets_of
+from kvasir_operator.spec_facts import device_of, image_of, required_secrets
 
 Verdict = tuple[Reason, str]
 
@@ -58,6 +58,9 @@ def _name(inputs: PlanInputs) -> Verdict | None:
 def _image(inputs: PlanInputs) -> Verdict | None:
     if image_of(inputs.spec, inputs.settings.images):
         return None
+    if inputs.spec.engine.type != "kvasir":
+        kind = inputs.spec.engine.type
+        return Reason.NO_IMAGE, f"engine.type {kind} has no image of Kvasir's; set engine.image."
     device = device_of(inputs.spec)
     return Reason.NO_IMAGE, (
         f"The operator has no engine image for device {device} (--image-{device});"
@@ -66,7 +69,7 @@ def _image(inputs: PlanInputs) -> Verdict | None:
 
 
 def _secrets(inputs: PlanInputs) -> Verdict | None:
-    for name in sorted(secrets_of(inputs.spec)):
+    for name in sorted(required_secrets(inputs.spec)):
         if inputs.observed.secrets.get(name) is None:
             return Reason.SECRET_MISSING, (
                 f"Secret {name!r} does not exist in namespace {inputs.namespace}; create it."

@@ -76,7 +76,7 @@ def test_several_documents_and_defaults() -> None:
         ),
         (
             "  engine: {args: [--port=1]}",
-            "spec.engine.args[0]: --port cannot be an extra argument: it is set by Kvasir",
+            "spec.engine: --port cannot be an extra argument: it is set by Kvasir",
         ),
         (
             "  engine: {args: [--max-num-seqs, '1']}",
