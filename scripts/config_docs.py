@@ -14,7 +14,13 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from kvasir_router.admission.keys import ApiKey, KeyFile
-from kvasir_router.discovery.file_schema import FileCanary, FileConfig, FileModel, FileReplica
+from kvasir_router.discovery.file_schema import (
+    FileCanary,
+    FileConfig,
+    FileMetrics,
+    FileModel,
+    FileReplica,
+)
 from kvasir_router.policy.registry import policy_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "router-config.md"
@@ -34,6 +40,7 @@ _SECTIONS: list[tuple[str, str, list[tuple[str, type[BaseModel]]]]] = [
             ("The file", FileConfig),
             ("`models[]`", FileModel),
             ("`models[].replicas[]`", FileReplica),
+            ("`models[].replicas[].metrics`", FileMetrics),
             ("`canaries[]`", FileCanary),
         ],
     ),

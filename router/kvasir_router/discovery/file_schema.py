@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
+from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir_router.discovery.engine_apis import MODELS_PATH
 from kvasir_router.discovery.specs import (
     CanarySpec,
     EngineKind,
@@ -18,11 +20,37 @@ from kvasir_router.discovery.specs import (
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
+UrlPath = Annotated[str, Field(max_length=256, pattern=r"^/[-A-Za-z0-9._~/]*$")]
+MetricName = Annotated[str, Field(max_length=128, pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileMetrics(_Strict):
+    """Names of the series that tell an engine's load."""
+
+    running: MetricName
+    """Gauge of the requests that it computes."""
+    waiting: MetricName | None = None
+    """Gauge of the requests in its queue."""
+    kv_usage: MetricName | None = None
+    """Gauge of the share of its KV cache that is in use, 0 to 1."""
+    prompt_tokens: MetricName | None = None
+    """Histogram of prompts' lengths in tokens, without _sum and _count."""
+    path: UrlPath = "/metrics"
+    """Path of its metrics, in Prometheus' text format."""
+
+    def names(self) -> MetricNames:
+        waiting, usage = self.waiting, self.kv_usage
+        return MetricNames(
+            (self.running,),
+            (waiting,) if waiting else (),
+            (usage,) if usage else (),
+            self.prompt_tokens or "",
+        )
 
 
 class FileReplica(_Strict):
@@ -44,6 +72,10 @@ class FileReplica(_Strict):
     cached from what it sent there."""
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for, `tcp://HOST:PORT`."""
+    ready_path: UrlPath | None = None
+    """Path of an engine of kind openai that answers 200 once it serves; by default /v1/models."""
+    metrics: FileMetrics | None = None
+    """Metrics that tell the load of an engine of kind openai; by default none does."""
     node: Name | None = None
     """Machine it runs on. Retries go to another machine first."""
 
@@ -59,6 +91,11 @@ class FileReplica(_Strict):
             raise ValueError(
                 f"grpc_port is only for engine kvasir; leave it out with {self.engine.value}"
             )
+        for field, given in (("ready_path", self.ready_path), ("metrics", self.metrics)):
+            if given is not None and self.engine is not EngineKind.OPENAI:
+                raise ValueError(
+                    f"{field} is only for engine openai; leave it out with {self.engine.value}"
+                )
         return self
 
     @property
@@ -83,8 +120,17 @@ class FileReplica(_Strict):
 
     def spec(self) -> ReplicaSpec:
         host, port, tls = self.address()
-        given = self.model_dump(exclude={"url", "node"})
-        return ReplicaSpec(host=host, port=port, tls=tls, node=self.node or "", **given)
+        given = self.model_dump(exclude={"url", "node", "ready_path", "metrics"})
+        node, custom = self.node or "", self._custom()
+        return ReplicaSpec(host=host, port=port, tls=tls, node=node, custom=custom, **given)
+
+    def _custom(self) -> CustomAPI | None:
+        if self.ready_path is None and self.metrics is None:
+            return None
+        path = self.ready_path or MODELS_PATH
+        if self.metrics is None:
+            return CustomAPI(path)
+        return CustomAPI(path, self.metrics.path, self.metrics.names())
 
 
 class FileModel(_Strict):

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kvasir.resource import labels
 from kvasir.resource.ownership.name_claims import NameClaim, read_claim, served_names
 
 
@@ -17,10 +18,14 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-class Annotations(msgspec.Struct, frozen=True, rename={"tokenizer": "kvasir.dev/tokenizer"}):
+_ANNOTATIONS = {"tokenizer": "kvasir.dev/tokenizer", "custom_api": labels.CUSTOM_API}
+
+
+class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
     """Annotations that the router knows."""
 
     tokenizer: str | None = None
+    custom_api: str | None = None
 
 
 class PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -35,6 +40,7 @@ class ModelSource(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, rename="camel"):
     policy: str | None = None
     hold_seconds: float | None = None
+    tokenizer: str | None = None
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):

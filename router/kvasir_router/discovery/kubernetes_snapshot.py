@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
-from kvasir_router.discovery.kubernetes_pods import Placed
+from kvasir_router.discovery.kubernetes_pods import Placed, tokenizer_on_hub
 from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
 from kvasir_router.options.cluster_scope import ClusterScope
 
@@ -90,4 +90,5 @@ def _model(
         replicas=tuple(replicas),
         policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
+        tokenizer=tokenizer_on_hub(router.tokenizer),
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from kvasir.resource.engines.adapter import CustomAPI
+
 
 class EngineKind(Enum):
     """Engine behind an address, which says what it offers besides the OpenAI API."""
@@ -46,6 +48,8 @@ class ReplicaSpec:
     """HTTP and gRPC over TLS."""
     node: str = ""
     """The machine that ends with all replicas on it; "" = unknown."""
+    custom: CustomAPI | None = None
+    """Of kind OPENAI, how it is asked; None = only OpenAI's API is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from kvasir_router.discovery.engine_apis import adapter_of, ready_path
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
@@ -24,17 +25,6 @@ UNHEARD = 0.4
 
 # A burst of failed requests asks for a probe each; they share one.
 _MIN_PAUSE = 0.05
-
-_PROBED = {
-    EngineKind.VLLM: "/health",
-    EngineKind.SGLANG: "/health",
-    EngineKind.OPENAI: "/v1/models",
-}
-"""Paths that others than Kvasir's engines answer once they serve."""
-
-
-_REFUSE_OTHER_NAMES = frozenset({EngineKind.KVASIR, EngineKind.KVASIR_OPEN, EngineKind.VLLM})
-"""Engines that answer 404 to a request for a name that they do not list."""
 
 
 class _Card(msgspec.Struct):
@@ -124,7 +114,8 @@ class HealthMonitor:
         told = self._told.get(replica)
         names = self._told[replica] = replica.served_names
         missing = model.names - set(names) if names else ()
-        if missing and names != told:
+        refuses = adapter_of(replica.spec.engine).refuses_other_names
+        if missing and names != told and replica.spec.engine is not EngineKind.OPENAI:
             _log.error(
                 "a replica does not serve the names that its model has here: start it with "
                 "--served-model-name, or name the model as it does",
@@ -133,7 +124,7 @@ class HealthMonitor:
                 missing=sorted(missing),
                 served=names,
             )
-        return model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
+        return model.name in missing and refuses
 
     async def _pause(self, replica: Replica) -> None:
         probing = self._probing
@@ -154,8 +145,8 @@ class HealthMonitor:
             seconds = probing.suspect_timeout
         try:
             async with self._supervised.limit(seconds) as self._limits[replica]:
-                path = _PROBED.get(replica.spec.engine, "/ready")
-                status, _ = await fetch(replica.pool, path, self._lines_for(replica))
+                path, lines = ready_path(replica.spec), self._lines_for(replica)
+                status, _ = await fetch(replica.pool, path, lines)
         except ConnectionRefusedError:
             return Health.DOWN
         except (OSError, TimeoutError):

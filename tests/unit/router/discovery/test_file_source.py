@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kvasir.resource.engines.adapter import CustomAPI, MetricNames
 from kvasir_router.discovery.file_source import MAX_FILE_BYTES, read_snapshot
 from kvasir_router.discovery.specs import (
     CanarySpec,
@@ -85,6 +86,21 @@ def test_a_good_file(tmp_path: Path) -> None:
     )
 
 
+def test_an_engine_of_which_only_the_api_is_known_says_how_it_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        one_replica("engine: openai, ready_path: /up, metrics: {running: 'a:b', waiting: c}")
+    )
+    [model] = read_snapshot(path, check_policy)
+    assert isinstance(model, ModelSpec)
+    names = MetricNames(("a:b",), ("c",))
+    assert model.replicas[0].custom == CustomAPI("/up", "/metrics", names)
+    path.write_text(one_replica("engine: openai, metrics: {running: r, path: /m}"))
+    [model] = read_snapshot(path, check_policy)
+    assert isinstance(model, ModelSpec)
+    assert model.replicas[0].custom == CustomAPI("/v1/models", "/m", MetricNames(("r",)))
+
+
 def one_replica(fields: str) -> str:
     return f"models: [{{name: m, replicas: [{{id: r, url: 'http://a:1', {fields}}}]}}]"
 
@@ -131,6 +147,19 @@ def one_canary(split: str) -> str:
         ("models: 3", ["models must be a list, not 3"]),
         ("models: [{name: 3}]", ["models[0].name must be a valid string, not 3"]),
         ("models: [m]", ["models[0] must be a mapping, not 'm'"]),
+        (
+            one_replica("engine: vllm, ready_path: /up"),
+            ["replicas[0]: ready_path is only for engine openai; leave it out with vllm"],
+        ),
+        (
+            one_replica("metrics: {running: a}"),
+            ["replicas[0]: metrics is only for engine openai; leave it out with kvasir"],
+        ),
+        (one_replica("engine: openai, ready_path: up"), ["replicas[0].ready_path must match"]),
+        (
+            one_replica("engine: openai, metrics: {waiting: a}"),
+            ["replicas[0].metrics.running is missing"],
+        ),
         (one_replica("draining: 5"), ["replicas[0].draining must be a valid boolean, not 5"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
         ("models: [{name: m, policy: magic}]", ["models[0]", "'magic'", "least_load"]),
