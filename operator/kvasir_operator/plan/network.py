@@ -80,20 +80,33 @@ def _engine_policy(inputs: PlanInputs) -> Object:
     wanted = inputs.spec.network_policy
     routers = _from(inputs.settings.router_namespace, labels.ROUTER)
     operator = _from(inputs.settings.namespace, labels.OPERATOR)
-    ports = ports_of(inputs.spec)
+    ports = _open_ports(inputs)
+    http = [port for name, port in ports if name == "http"]
     ingress: list[Object] = [
-        {"from": [routers], "ports": [_port(port) for port in ports.values()]},
-        {"from": [operator], "ports": [_port(ports["http"])]},
+        {"from": [routers], "ports": [_port(port) for _, port in ports]},
+        {"from": [operator], "ports": [_port(port) for port in http]},
     ]
     if wanted.allowed_namespaces:
         peers = [_namespace(name) for name in wanted.allowed_namespaces]
-        ingress.append({"from": peers, "ports": [_port(ports["http"])]})
+        ingress.append({"from": peers, "ports": [_port(port) for port in http]})
     peers = [
         *(_namespace(name) for name in wanted.egress_namespaces),
         *({"ipBlock": {"cidr": cidr}} for cidr in wanted.egress_cidrs),
     ]
     egress = [{"to": peers}, _NAMES] if peers else []
     return _policy(inputs, inputs.name, labels.ENGINE, ingress, egress)
+
+
+def _open_ports(inputs: PlanInputs) -> list[tuple[str, int]]:
+    """Return the engines' ports with their names: the spec's, and during a rollout those of pods
+    that run with others."""
+    found = dict.fromkeys(ports_of(inputs.spec).items())
+    for pod in inputs.observed.pods:
+        for container in (pod.get("spec") or {}).get("containers") or ():
+            if container["name"] == labels.ENGINE_CONTAINER:
+                for port in container.get("ports") or ():
+                    found[str(port.get("name") or ""), port["containerPort"]] = None
+    return list(found)
 
 
 def _download_policy(inputs: PlanInputs) -> Object:

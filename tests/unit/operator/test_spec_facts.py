@@ -36,3 +36,13 @@ def test_one_that_has_ended_serves_none(phase: str) -> None:
 def test_others_containers_serve_none() -> None:
     assert names_served_by(pod("--served-model-name", "x", container="other")) == set()
     assert names_served_by(pod("--port", "1")) == set()
+
+
+def test_a_custom_engine_serves_the_name_that_it_was_told() -> None:
+    one = pod("--port", "1")
+    one["spec"]["containers"][1]["env"] = [
+        {"name": "KVASIR_SERVED_NAME", "value": "m"},
+        {"name": "KVASIR_MODEL", "value": "/models/x"},
+        {"name": "SECRET", "valueFrom": {}},
+    ]
+    assert names_served_by(one) == {"m"}

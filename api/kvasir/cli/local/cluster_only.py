@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 from kvasir.model_uri import ModelURIError
 from kvasir.resource import LLMDeployment
+from kvasir.resource.engine_spec import Engine
 
 
 def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
@@ -18,11 +20,38 @@ def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
     for variable in spec.engine.env:
         if variable.value_from is not None:
             yield (
-                f"{name}: spec.engine.env {variable.name}: valueFrom names a Secret of a cluster;"
+                f"{name}: spec.engine.env {variable.name}: valueFrom takes a value from a cluster;"
                 " give value, or leave it out and set the variable where you start kvasir up"
             )
+    if spec.engine.env_from:
+        yield (
+            f"{name}: spec.engine.envFrom takes variables from a cluster; remove it, and set them"
+            " where you start kvasir up"
+        )
+    yield from _engine_problems(name, spec.engine)
     if spec.parallelism.tensor == "auto" and not spec.resources.limits.gpus:
         yield (
             f"{name}: spec.parallelism.tensor auto chooses among a cluster's GPUs; set"
             " resources.limits nvidia.com/gpu, or write a number"
+        )
+
+
+def _engine_problems(name: str, engine: Engine) -> Iterator[str]:
+    """Yield a sentence if the program of an engine that is not Kvasir's cannot be run here."""
+    if engine.type == "custom":
+        words = [*engine.command, *engine.args]
+        if not engine.command:
+            yield (
+                f"{name}: spec.engine.type custom: kvasir up runs no images; give"
+                " spec.engine.command, or use a cluster"
+            )
+        elif not any("KVASIR_PORT" in word for word in words):
+            yield (
+                f"{name}: spec.engine.command has no $(KVASIR_PORT): kvasir up chooses each"
+                " replica's port; put it where the engine takes its port"
+            )
+    elif engine.type != "kvasir" and shutil.which(engine.adapter.program[0]) is None:
+        yield (
+            f"{name}: spec.engine.type {engine.type}: {engine.adapter.program[0]!r} is not on PATH;"
+            " install it and start kvasir up in its environment, or use a cluster"
         )

@@ -9,6 +9,7 @@ from typing import Any
 from kvasir.resource.engines.adapter import EngineAdapter
 from kvasir.resource.engines.adapters import EVENTS, REPLAY
 from kvasir.resource.llmdeployment import LLMDeployment
+from kvasir.resource.spec import Spec
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
@@ -34,10 +35,19 @@ def engine_command(
     adapter = spec.engine.adapter
     first, *rest = adapter.program
     command = [*((first,) if program is None else program), *rest]
-    command += [*((adapter.model,) if adapter.model else ()), model or spec.model.uri]
+    command += [*((adapter.model,) if adapter.model else ()), model or model_argument(spec)]
     settings = _settings(deployment, host, port, tensor, revision=model is None)
     flags = [word for name, value in settings for word in _flag(adapter, name, value)]
     return [*command, *flags, *adapter.always, *spec.engine.args]
+
+
+def model_argument(spec: Spec) -> str:
+    """Return the model as its engine takes it where nothing is mounted: others than Kvasir's know
+    no schemes, but ids of the Hub and directories."""
+    if spec.engine.type == "kvasir":
+        return spec.model.uri
+    parsed = spec.model.parsed_uri
+    return parsed.name if parsed.scheme in ("hf", "file") else spec.model.uri
 
 
 def event_flags(adapter: EngineAdapter, events: str, replay: str) -> list[str]:
@@ -77,8 +87,8 @@ def _settings(
     names = deployment.served_names
     yield from (("host", host), ("port", port))
     yield "served_model_name", names if spec.engine.adapter.several_names else names[:1]
-    if spec.model.revision is not None and revision:
-        yield "revision", spec.model.revision
+    if revision and (wanted_revision := _revision(spec)) is not None:
+        yield "revision", wanted_revision
     if spec.model.quantization != "auto":
         yield "quantization", spec.model.quantization
     if spec.engine.kv_cache_dtype != "auto":
@@ -91,6 +101,12 @@ def _settings(
         yield "tensor_parallel_size", size
     yield "drain_timeout", spec.lifecycle.drain_seconds
     yield from spec.engine.config.model_dump(exclude_defaults=True).items()
+
+
+def _revision(spec: Spec) -> str | None:
+    """Return the revision that a flag names; Kvasir's engine reads the URI's own by itself."""
+    own = None if spec.engine.type == "kvasir" else spec.model.parsed_uri.revision
+    return spec.model.revision or own
 
 
 def _flag(adapter: EngineAdapter, name: str, value: Any) -> Iterator[str]:
