@@ -69,7 +69,7 @@ lock: install  ## resolve every set anew into locks/
 	@for set in sim engine download router operator docs dev up; do \
 	  case $$set in sim|engine|download) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
 	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
-	@$(LOCK) --group clients -o locks/clients.txt
+	@for group in clients engines; do $(LOCK) --group $$group -o locks/$$group.txt || exit 1; done
 	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
 	@echo "pip-audit>=2.10.1" | $(LOCK) - -o locks/audit.txt
 
