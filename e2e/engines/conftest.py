@@ -135,7 +135,7 @@ class Fleet:
         )
 
     def replica(self, name: str) -> dict[str, Any]:
-        """What the router says of a replica."""
+        """The router's account of a replica."""
         with urlopen(f"{self.admin}/debug/fleet", timeout=30) as answer:
             replicas = json.load(answer)["models"][0]["replicas"]
         return {str(each["id"]): each for each in replicas}.get(name, {"health": "unknown"})

@@ -138,4 +138,4 @@ def test_kvasir_up_runs_its_command(write_resource: Path, tmp_path: Path) -> Non
         assert process.wait(60) == 0
     finally:
         process.kill()
-        process.wait()
+        process.communicate()

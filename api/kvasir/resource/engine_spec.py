@@ -185,7 +185,7 @@ class Engine(Environment):
     """Metrics that tell the load of an engine of type custom."""
 
     drains_on_sigterm: bool | None = None
-    """Whether an engine of type custom ends what runs when it gets SIGTERM, as uvicorn does. By
+    """True if an engine of type custom ends what runs when it gets SIGTERM, as uvicorn does. By
     default it does not: then it is sent SIGTERM only when lifecycle.drainSeconds are over."""
 
     kv_cache_dtype: KVCacheDtype = "auto"

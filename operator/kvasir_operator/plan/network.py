@@ -6,7 +6,7 @@ import base64
 
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.plan.engine.command import has_fleet
+from kvasir_operator.plan.engine.engine_container import has_fleet
 from kvasir_operator.plan.step import PlanInputs, StepResult
 from kvasir_operator.spec_facts import ports_of
 

@@ -49,7 +49,7 @@ class ReplicaSpec:
     node: str = ""
     """The machine that ends with all replicas on it; "" = unknown."""
     custom: CustomAPI | None = None
-    """Of kind OPENAI, how it is asked; None = only OpenAI's API is known."""
+    """Paths and metrics of an engine of kind OPENAI; None = only OpenAI's API is known."""
 
 
 @dataclass(frozen=True, slots=True)

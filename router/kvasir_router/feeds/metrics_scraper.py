@@ -24,17 +24,17 @@ _PROMPT_TOKENS = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class LoadMetrics:
     """Place and names of the series that tell an engine's load."""
 
     path: str
     names: MetricNames
 
 
-def metrics_of(spec: ReplicaSpec) -> Metrics | None:
+def metrics_of(spec: ReplicaSpec) -> LoadMetrics | None:
     """Return those of an engine; None = its load is not told."""
     found = load_metrics(spec)
-    return None if found is None else Metrics(*found)
+    return None if found is None else LoadMetrics(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Scraper:
     with it."""
 
     def __init__(
-        self, replica: Replica, metrics: Metrics, interval: float, secrets: FleetSecrets | None
+        self, replica: Replica, metrics: LoadMetrics, interval: float, secrets: FleetSecrets | None
     ) -> None:
         self._replica = replica
         self._metrics = metrics
@@ -114,7 +114,7 @@ class Scraper:
         )
 
 
-async def read_capacity(replica: Replica, metrics: Metrics, lines: bytes) -> None:
+async def read_capacity(replica: Replica, metrics: LoadMetrics, lines: bytes) -> None:
     """Learn the KV cache's size, once; an engine that does not tell is used all the same."""
     while True:
         try:
@@ -127,7 +127,7 @@ async def read_capacity(replica: Replica, metrics: Metrics, lines: bytes) -> Non
         replica.load.kv_capacity = page.kv_capacity
 
 
-async def _read(replica: Replica, metrics: Metrics, lines: bytes) -> MetricsPage | None:
+async def _read(replica: Replica, metrics: LoadMetrics, lines: bytes) -> MetricsPage | None:
     """Raises OSError or TimeoutError; None when the page does not tell the load."""
     async with asyncio.timeout(_TIMEOUT):
         status, text = await fetch(replica.pool, metrics.path, lines, MAX_BYTES)

@@ -12,7 +12,7 @@ from kvasir.quantity import parse_bytes
 from kvasir.resource import labels
 from kvasir.resource.spec import Spec
 from kvasir_operator.objects import short_hash
-from kvasir_operator.plan.engine.command import CACHE, command, environment, has_fleet
+from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
 from kvasir_operator.plan.engine.probes import probes
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.strategic_merge import merge

@@ -11,7 +11,7 @@ from kvasir_router.discovery.engine_apis import adapter_of
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.metrics_scraper import (
     MAX_BYTES,
-    Metrics,
+    LoadMetrics,
     MetricsPage,
     Scraper,
     parse_page,
@@ -40,7 +40,7 @@ sglang:max_total_num_tokens{model_name="m"} 123456
 """
 
 
-VLLM_METRICS = Metrics("/metrics", adapter_of(EngineKind.VLLM).metrics)
+VLLM_METRICS = LoadMetrics("/metrics", adapter_of(EngineKind.VLLM).metrics)
 
 
 def page(text: bytes, kind: EngineKind = EngineKind.VLLM) -> MetricsPage | None:
