@@ -120,7 +120,18 @@ def _file(file: Path, device: Device | None, config: Path | None) -> list[Plan]:
 
 
 def _deployment(deployment: LLMDeployment, device: Device | None, config: Path | None) -> Plan:
-    model = deployment.spec.model
+    model, kind = deployment.spec.model, deployment.spec.engine.type
+    if kind == "custom":
+        fail(
+            f"{deployment.name}: spec.engine.type custom: the memory that it needs is not known;"
+            " give --model to see what Kvasir's engine would need",
+            EXIT_USAGE,
+        )
+    if kind != "kvasir":
+        note = (
+            f"{deployment.name}: an estimate by the memory that Kvasir's engine needs, not {kind}'s"
+        )
+        typer.echo(note, err=True)
     shape = _shape(model.uri, config, overrides_of(deployment.spec), model.revision)
     if device is None:
         device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()
