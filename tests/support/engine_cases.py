@@ -137,6 +137,10 @@ REFUSED_ENGINES: dict[str, tuple[dict[str, Any], str]] = {
         _spec({**_CUSTOM, "ports": {"replay": 1}}),
         "replay is of no use without events; give that port too",
     ),
+    "one port for two": (
+        _spec({**_CUSTOM, "ports": {"http": 9000, "events": 9001, "replay": 9000}}),
+        "http, events and replay are different ports; change one",
+    ),
     "metric's name": (_spec({**_CUSTOM, "metrics": {"running": "a{b}"}}), "should match"),
     "tokenizer of ours": (
         _spec({}, router={"tokenizer": "org/model"}),

@@ -17,13 +17,21 @@ MetricName = Annotated[
     str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=128)
 ]
 """Name of a series, as Prometheus takes it."""
+_SAME_PORT = "http, events and replay are different ports; change one"
 _NO_EVENTS = "replay is of no use without events; give that port too"
 
 
 class CustomPorts(StrictModel):
     """Ports of an engine of type custom."""
 
-    model_config = rules(rule("!has(self.replay) || has(self.events)", _NO_EVENTS))
+    model_config = rules(
+        rule("!has(self.replay) || has(self.events)", _NO_EVENTS),
+        rule(
+            "(!has(self.events) || self.events != self.http) && (!has(self.replay)"
+            " || !has(self.events) || !(self.replay in [self.http, self.events]))",
+            _SAME_PORT,
+        ),
+    )
 
     http: _Port = labels.HTTP_PORT
     """Port of OpenAI's API."""
@@ -38,6 +46,9 @@ class CustomPorts(StrictModel):
     def _check(self) -> Self:
         if self.replay is not None and self.events is None:
             raise ValueError(_NO_EVENTS)
+        given = [port for port in (self.http, self.events, self.replay) if port is not None]
+        if len(set(given)) < len(given):
+            raise ValueError(_SAME_PORT)
         return self
 
 

@@ -148,7 +148,7 @@ def test_the_command_of_vllm() -> None:
     }
     command = engine_command(deployment(**WHOLE, engine=engine), host="::", port=1)
     assert command == [
-        *("vllm", "serve", "hf://a/b", "--host", "::", "--port", "1"),
+        *("vllm", "serve", "a/b", "--host", "::", "--port", "1"),
         *("--served-model-name", "m", "n", "--revision", "r1", "--quantization", "fp8"),
         *("--kv-cache-dtype", "fp8", "--trust-remote-code", "--tensor-parallel-size", "2"),
         *("--shutdown-timeout", "5", "--max-model-len", "10", "--dtype", "bfloat16"),
