@@ -138,7 +138,8 @@ class Fleet:
         """The router's account of a replica."""
         with urlopen(f"{self.admin}/debug/fleet", timeout=30) as answer:
             replicas = json.load(answer)["models"][0]["replicas"]
-        return {str(each["id"]): each for each in replicas}.get(name, {"health": "unknown"})
+        found: dict[str, dict[str, Any]] = {each["id"]: each for each in replicas}
+        return found.get(name, {"health": "unknown"})
 
     def write(self) -> None:
         """Write the discovery file as it is wanted now."""
