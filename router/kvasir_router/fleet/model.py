@@ -154,6 +154,11 @@ class Model:
         self.policy_raised()
 
     @property
+    def can_serve(self) -> bool:
+        """Return whether a replica serves, though it may be full now."""
+        return any(replica.health is not Health.DOWN for replica in self._serviceable)
+
+    @property
     def capacity(self) -> int:
         """Requests that the ready replicas run at once, as far as known."""
         return sum(replica.capacity for replica in self._ready())
@@ -222,7 +227,7 @@ def reserved_slots(part: float, capacity: int) -> int:
 
 
 def _is_ready(replica: Replica) -> bool:
-    return replica.health is Health.READY and replica.breaker.allows
+    return replica.health is Health.READY and replica.breaker.allows and not replica.rests
 
 
 def _is_suspect(replica: Replica) -> bool:

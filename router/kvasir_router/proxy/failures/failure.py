@@ -45,6 +45,8 @@ class Failure(NamedTuple):
     kind: Kind
     seconds: float = 0.0
     """Those for which it was waited in vain, where that is the failure."""
+    rest: float = 0.0
+    """Those for which the replica asks to be left alone."""
 
 
 _CODES = {
@@ -57,6 +59,9 @@ _CODES = {
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 FAULTS = frozenset({500, 502, 504})
 """Statuses of a broken engine; a full or ending one answers 429 or 503."""
+
+REFUSED_KEY = "key_refused"
+REDIRECT = "redirect"
 
 _BROKEN = {
     "reset": Kind.DEATH,
@@ -73,6 +78,17 @@ def broken(reason: str) -> Failure:
 def interrupted(reason: str) -> Failure:
     """A stream that its engine gave up, for one of stream_end.py's reasons."""
     return Failure(reason, _CODES[reason])
+
+
+def of_upstream(status: int, rest: float) -> Failure | None:
+    """Return the failure of an answer of a server that is not of the fleet. Its 401 and 403 are
+    about the router's key, no client's; nothing is sent where it redirects to, as it would be with
+    that key. `rest`: seconds of its Retry-After."""
+    if status in (401, 403):
+        return Failure(REFUSED_KEY, Kind.CHARGED)
+    if 300 <= status < 400:
+        return Failure(REDIRECT, Kind.CHARGED)
+    return Failure(str(status), Kind.CHARGED, rest=rest) if status in _RETRIED else None
 
 
 def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
