@@ -59,6 +59,9 @@ def device_of(spec: Spec) -> str:
 
 def secrets_of(spec: Spec) -> set[str]:
     """Names of all Secrets that a deployment refers to."""
+    if spec.external is not None:
+        keys = (each.key.secret_ref for each in spec.external.urls if each.key is not None)
+        return {each.name for each in keys if each is not None}
     names = mounted_secrets(spec)
     return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from kvasir.resource.ownership.name_claims import NameClaim, read_claim, served_names
+from kvasir_router.discovery.specs import FALLBACK_AFTER
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -35,12 +36,38 @@ class ModelSource(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, rename="camel"):
     policy: str | None = None
     hold_seconds: float | None = None
+    fallback_seconds: float = FALLBACK_AFTER
+
+
+class SecretKey(msgspec.Struct, frozen=True):
+    name: str
+    key: str
+
+
+class UpstreamKey(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: SecretKey | None = None
+
+
+class UpstreamURL(msgspec.Struct, frozen=True, rename="camel"):
+    url: str
+    model: str | None = None
+    key: UpstreamKey | None = None
+    key_header: str = "authorization"
+    ca_bundle: str | None = None
+    server_name: str | None = None
+    health_path: str | None = None
+
+
+class External(msgspec.Struct, frozen=True):
+    urls: tuple[UpstreamURL, ...] = ()
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
     model: ModelSource
     router: Router = Router()
     class_name: str | None = None
+    external: External | None = None
+    fallbacks: tuple[str, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -65,6 +92,11 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     @property
     def uid(self) -> str:
         return self.metadata.uid
+
+    @property
+    def urls(self) -> tuple[UpstreamURL, ...]:
+        """Return the servers of others that serve it."""
+        return self.spec.external.urls if self.spec.external is not None else ()
 
     @property
     def age(self) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
+from kvasir_router.discovery.kubernetes_upstreams import FoundKey, KeyName, upstream_replicas
 from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
 from kvasir_router.options.cluster_scope import ClusterScope
 
@@ -29,6 +30,8 @@ class ClusterObjects:
     kserve: Iterable[Placed] = ()
     unclaimed: Mapping[str, Holder] = field(default_factory=dict)
     """Names that nobody has claimed and that are served all the same (`unclaimed_names`)."""
+    keys: Mapping[KeyName, FoundKey] = field(default_factory=dict)
+    """Keys of upstreams, as far as they have been read."""
 
 
 def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str]) -> Snapshot:
@@ -41,7 +44,8 @@ def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str
         own = Holder(deployment.metadata.namespace, deployment.metadata.name)
         names = [name for name in deployment.names if holder.get(name) == own]
         if names:
-            models.append(_model(deployment, names, replicas[own], policies))
+            urls = upstream_replicas(deployment, found.keys)
+            models.append(_model(deployment, names, [*urls, *replicas[own]], policies))
     return (*models, *_kserve_models(list(found.kserve), scope, set(holder)))
 
 
@@ -90,4 +94,6 @@ def _model(
         replicas=tuple(replicas),
         policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
+        fallbacks=deployment.spec.fallbacks,
+        fallback_after=router.fallback_seconds,
     )

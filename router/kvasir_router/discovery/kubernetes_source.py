@@ -1,6 +1,7 @@
 """Models and replicas from a Kubernetes cluster: LLMDeployments, their names and engine pods.
 
-Only read: get, list and watch of pods, llmdeployments and modelnames. When the API server is gone,
+Only read: get, list and watch of pods, llmdeployments and modelnames, and get of the Secrets that
+hold the keys of servers of others. When the API server is gone,
 what was known last goes on being served.
 """
 
@@ -27,6 +28,7 @@ from kvasir_router.discovery.kubernetes_objects import (
 )
 from kvasir_router.discovery.kubernetes_pods import Placed, read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
+from kvasir_router.discovery.kubernetes_upstreams import SecretKeys, keys_wanted
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
 from kvasir_router.discovery.unclaimed_names import unclaimed_names
 from kvasir_router.options.cluster_scope import ClusterScope
@@ -72,6 +74,7 @@ class KubernetesSource:
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
         self._unclaimed: dict[str, Holder] = {}
+        self._keys = SecretKeys(self._changed.set)
 
     async def load(self) -> None:
         """DiscoverySource.load: `watch` gives the first state, once the API server answers."""
@@ -92,6 +95,7 @@ class KubernetesSource:
         tasks = self._tasks.child()
         for each in first:
             tasks.keep("list and watch", each.run)
+        tasks.keep("upstream keys", partial(self._keys.follow, cluster))
         last: Snapshot | None = None
         try:
             while True:
@@ -129,7 +133,15 @@ class KubernetesSource:
         class_name = self._scope.class_name
         taken = holders(claimed, class_name)
         self._unclaimed = unclaimed_names(known, taken, class_name, self._unclaimed)
-        return ClusterObjects(claimed, known, _objects(engines), _objects(kserve), self._unclaimed)
+        self._keys.want(keys_wanted(known))
+        return ClusterObjects(
+            claimed,
+            known,
+            _objects(engines),
+            _objects(kserve),
+            self._unclaimed,
+            dict(self._keys.found),
+        )
 
     async def _connect(self) -> Cluster:
         """Raises DiscoveryError where nothing says what cluster there is."""

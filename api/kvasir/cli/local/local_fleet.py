@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvasir.atomic_files import write_atomic
 from kvasir.cli.local.child_process import ChildSpec
 from kvasir.cli.local.gpu_assignment import assign_gpus, visible_gpus
 from kvasir.cli.local.ports import free_ports
+from kvasir.cli.local.upstreams import upstream_replicas
 from kvasir.resource import LLMDeployment, engine_command
 
 PROGRAM = (sys.executable, "-P", "-m", "kvasir")
@@ -61,7 +62,7 @@ def plan_fleet(
 
     Raises GPUShortageError.
     """
-    owners = [d for d in deployments for _ in range(d.spec.replicas)]
+    owners = [d for d in deployments for _ in range(_engines_of(d))]
     each = len(EnginePorts._fields)
     admin_port, *ports = free_ports(1 + each * len(owners))
     own_ports = [EnginePorts(*ports[i : i + each]) for i in range(0, len(ports), each)]
@@ -74,7 +75,7 @@ def plan_fleet(
         )
     ]
     config = runtime_dir / "fleet.json"
-    write_atomic(config, _discovery(deployments, engines, own_ports))
+    write_atomic(config, _discovery(deployments, engines, own_ports, runtime_dir))
     drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
     reachable = _reachable(host)
     command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
@@ -92,6 +93,11 @@ def plan_fleet(
         models=[d.served_names[0] for d in deployments],
         admin_url=f"http://127.0.0.1:{admin_port}",
     )
+
+
+def _engines_of(deployment: LLMDeployment) -> int:
+    """Return how many engines are started; none for a model that servers of others serve."""
+    return 0 if deployment.spec.external is not None else deployment.spec.replicas
 
 
 def _engine(
@@ -139,13 +145,17 @@ def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[
 
 
 def _discovery(
-    deployments: Sequence[LLMDeployment], engines: list[ChildSpec], ports: list[EnginePorts]
+    deployments: Sequence[LLMDeployment],
+    engines: list[ChildSpec],
+    ports: list[EnginePorts],
+    runtime_dir: Path,
 ) -> bytes:
     replicas = iter(zip(engines, ports, strict=True))
     models = []
     for deployment in deployments:
         name, *aliases = deployment.served_names
-        own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
+        own = [_replica(*next(replicas)) for _ in range(_engines_of(deployment))]
+        own += upstream_replicas(deployment, runtime_dir)
         router = deployment.spec.router
         models.append(
             {
@@ -154,12 +164,14 @@ def _discovery(
                 "replicas": own,
                 "policy": router.policy,
                 "hold": router.hold_seconds,
+                "fallbacks": deployment.spec.fallbacks,
+                "fallback_after": router.fallback_seconds,
             }
         )
     return json.dumps({"models": models}, indent=1).encode()
 
 
-def _replica(engine: ChildSpec, ports: EnginePorts) -> dict[str, str | int]:
+def _replica(engine: ChildSpec, ports: EnginePorts) -> dict[str, Any]:
     return {
         "id": engine.name,
         "url": f"http://{_LOOPBACK}:{ports.http}",
