@@ -20,7 +20,7 @@ from kvasir.kube.objects import (
     Object,
     annotation,
     condition,
-    container_status,
+    container_run,
     holds,
     is_terminating,
     label,
@@ -179,10 +179,7 @@ class ReadinessGates:
 
 def run_of(pod: Object) -> str:
     """Name this run of the pod's engine as routers do; "" before its container has a status."""
-    status = container_status(pod, labels.ENGINE_CONTAINER)
-    if not status:
-        return ""
-    return f"{pod['metadata']['uid']}/{status.get('restartCount', 0)}"
+    return container_run(pod, labels.ENGINE_CONTAINER)
 
 
 def awaits_confirmation(pod: Object) -> bool:

@@ -39,7 +39,7 @@ class _Router:
     runs: frozenset[str] | None = None
     """The engines' runs in its last answer; None = it has never answered."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why servers of others do not serve, by their runs, in its last answer."""
+    """Reasons for which servers of others do not serve, by their runs, in its last answer."""
     task: asyncio.Task[None] | None = None
     reported: bool = False
     """The log has its silence."""

@@ -104,6 +104,12 @@ ACCEPTED |= {
         url="http://vllm.models.svc:8000", key=SECRET_KEY, allowPlainKey=True
     ),
     "a server by its address": upstream(url="http://[fd00::1]:8000/x/v1/"),
+    "pods of others": {
+        "model": {},
+        "external": {
+            "pods": {"matchLabels": {"app": "x"}, "port": 1, "engine": "vllm", "model": "a/b"}
+        },
+    },
     "fallbacks": spec(fallbacks=["a", "org/b"], router={"fallbackSeconds": 0}),
 }
 
@@ -119,7 +125,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "revision and secretRef are of a model with uri",
     ),
     "servers' cache": ({**upstream(), "cache": {}}, "no engine is made for external"),
-    "no server": ({"model": {}, "external": {"urls": []}}, "should have at least 1 items"),
+    "pods of no label": (
+        {"model": {}, "external": {"pods": {"matchLabels": {}}}},
+        "should have at least 1 properties",
+    ),
+    "no server": ({"model": {}, "external": {"urls": []}}, "external names no server"),
     "server's scheme": (upstream(url="ftp://a.example"), "should match"),
     "server's user": (upstream(url="https://u:p@a.example/v1"), "should match"),
     "server's key on one machine": (upstream(key={"env": "A"}), "env and file are for one machine"),

@@ -9,7 +9,15 @@ from typing import Generic, TypeVar
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, holds, label, name_of, namespace_of
+from kvasir.kube.objects import (
+    Object,
+    container_run,
+    holds,
+    is_terminating,
+    label,
+    name_of,
+    namespace_of,
+)
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.ownership.name_claims import claim_object_name
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
@@ -133,11 +141,7 @@ class Observer:
         names_lost: Mapping[str, str],
     ) -> Observed:
         """Return the state of a model that servers of others serve. Raises ApiError."""
-        external, routers = deployment.spec.external, self._routers
-        uid = resource["metadata"]["uid"]
-        runs = [
-            (f"{uid}/url-{i}", it.url) for i, it in enumerate(external.urls if external else ())
-        ]
+        routers, runs = self._routers, await self._external_runs(key, resource, deployment)
         return Observed(
             resource,
             datetime.now(UTC),
@@ -152,6 +156,23 @@ class Observer:
             silent_routers=routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
         )
+
+    async def _external_runs(
+        self, key: Key, resource: Object, deployment: LLMDeployment
+    ) -> list[tuple[str, str]]:
+        """Return the servers of others as routers name them, each with its name for people. Raises
+        ApiError."""
+        external, uid = deployment.spec.external, resource["metadata"]["uid"]
+        if external is None:
+            return []
+        runs = [(f"{uid}/url-{i}", it.url) for i, it in enumerate(external.urls)]
+        if external.pods is not None:
+            labelled = sorted(external.pods.match_labels.items())
+            selector = ",".join(f"{name}={value}" for name, value in labelled)
+            pods = await self._cluster.list(PODS, key.namespace, selector=selector)
+            staying = [it for it in pods if not is_terminating(it)]
+            runs += [(container_run(it, _first_container(it)), _pod_name(it)) for it in staying]
+        return runs
 
     def _unknown_fallbacks(self, deployment: LLMDeployment) -> tuple[str, ...]:
         claim, class_name = self._view.claim, self._settings.class_name
@@ -241,3 +262,11 @@ class Observer:
             if error.status == 403:
                 return []
             raise
+
+
+def _first_container(pod: Object) -> str:
+    return str(pod["spec"]["containers"][0]["name"])
+
+
+def _pod_name(pod: Object) -> str:
+    return f"pod {name_of(pod)}"

@@ -57,6 +57,8 @@ def _verdict(inputs: PlanInputs) -> tuple[bool | None, Reason, str]:
         more = f"; {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         message = f"{_told(states)} {'; '.join(problems[:_SHOWN])}{more}."
         return False, Reason.UPSTREAM_UNREACHABLE, message
+    if not states:
+        return False, Reason.WAITING, f"{_told(states)} No pod has the labels of external.pods."
     if all(each.is_ready for each in states):
         return True, Reason.AVAILABLE, _told(states)
     return False, Reason.WAITING, f"{_told(states)} Routers have not tried the others yet."

@@ -53,19 +53,20 @@ def fleet_view(gateway: Gateway, statistics: Statistics) -> dict[str, Any]:
 
 def serving_view(gateway: Gateway) -> dict[str, Any]:
     """`/serving`: the ids of all replicas that get requests now; on Kubernetes these are
-    `<pod's uid>/<restarts>`; and why servers that are not of the fleet do not serve, by their
-    ids."""
+    `<pod's uid>/<restarts>`; and why others do not serve, by their ids."""
     models = gateway.fleet.models.values()
-    upstreams = [each for _, each in gateway.fleet.replicas() if each.spec.upstream is not None]
+    replicas = [each for _, each in gateway.fleet.replicas()]
     return {
         "serving": sorted(replica for model in models for replica in model.serving),
-        "problems": {each.id: problem for each in upstreams if (problem := _problem(each))},
+        "problems": {each.id: problem for each in replicas if (problem := _problem(each))},
     }
 
 
 def _problem(replica: Replica) -> str:
-    """Return why an upstream does not serve; "" if it does, as far as is known."""
-    if replica.problem or replica.breaker.state is BreakerState.CLOSED:
+    """Return why a replica does not serve, of engines of the fleet only what they cannot tell
+    themselves; "" if it does, as far as is known."""
+    closed = replica.breaker.state is BreakerState.CLOSED
+    if replica.problem or closed or replica.spec.upstream is None:
         return replica.problem
     reasons = ", ".join(sorted(replica.failures)[:4])
     return f"requests to it fail ({reasons})"

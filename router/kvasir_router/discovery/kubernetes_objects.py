@@ -58,8 +58,21 @@ class UpstreamURL(msgspec.Struct, frozen=True, rename="camel"):
     health_path: str | None = None
 
 
+class ExternalPods(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str]
+    port: int = 8000
+    engine: str = "openai"
+    model: str | None = None
+
+    @property
+    def selector(self) -> str:
+        """Return the label selector of the pods."""
+        return ",".join(f"{name}={value}" for name, value in sorted(self.match_labels.items()))
+
+
 class External(msgspec.Struct, frozen=True):
     urls: tuple[UpstreamURL, ...] = ()
+    pods: ExternalPods | None = None
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -97,6 +110,11 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     def urls(self) -> tuple[UpstreamURL, ...]:
         """Return the servers of others that serve it."""
         return self.spec.external.urls if self.spec.external is not None else ()
+
+    @property
+    def pods(self) -> ExternalPods | None:
+        """Return which pods of others serve it."""
+        return self.spec.external.pods if self.spec.external is not None else None
 
     @property
     def age(self) -> tuple[str, str]:

@@ -26,9 +26,20 @@ from kvasir_router.discovery.kubernetes_objects import (
     read_claim_object,
     read_deployment,
 )
-from kvasir_router.discovery.kubernetes_pods import Placed, read_engine, read_kserve
+from kvasir_router.discovery.kubernetes_pods import (
+    Guest,
+    Placed,
+    read_engine,
+    read_guest,
+    read_kserve,
+)
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
-from kvasir_router.discovery.kubernetes_upstreams import SecretKeys, keys_wanted
+from kvasir_router.discovery.kubernetes_upstreams import (
+    SecretKeys,
+    Selection,
+    keys_wanted,
+    selection_of,
+)
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
 from kvasir_router.discovery.unclaimed_names import unclaimed_names
 from kvasir_router.options.cluster_scope import ClusterScope
@@ -75,6 +86,8 @@ class KubernetesSource:
         self._failing: set[Collection] = set()
         self._unclaimed: dict[str, Holder] = {}
         self._keys = SecretKeys(self._changed.set)
+        self._guests: dict[Selection, tuple[Reflector[Guest], asyncio.Task[None]]] = {}
+        self._guest_tasks = self._tasks
 
     async def load(self) -> None:
         """DiscoverySource.load: `watch` gives the first state, once the API server answers."""
@@ -92,7 +105,7 @@ class KubernetesSource:
         kserve = reflect(cluster, read_kserve, _PODS, named, labels.KSERVE_SERVICE)
         first: list[Reflector[Any]] = [*deployments, *engines, *kserve]
         later = list(claims)
-        tasks = self._tasks.child()
+        tasks = self._guest_tasks = self._tasks.child()
         for each in first:
             tasks.keep("list and watch", each.run)
         tasks.keep("upstream keys", partial(self._keys.follow, cluster))
@@ -119,6 +132,7 @@ class KubernetesSource:
                     yield now
         finally:
             await tasks.stop()
+            self._guests.clear()
             await cluster.close()
             self._cluster = None
 
@@ -134,6 +148,7 @@ class KubernetesSource:
         taken = holders(claimed, class_name)
         self._unclaimed = unclaimed_names(known, taken, class_name, self._unclaimed)
         self._keys.want(keys_wanted(known))
+        guests = self._guests_of(known)
         return ClusterObjects(
             claimed,
             known,
@@ -141,7 +156,23 @@ class KubernetesSource:
             _objects(kserve),
             self._unclaimed,
             dict(self._keys.found),
+            {selection: list(each.objects.values()) for selection, each in guests.items()},
         )
+
+    def _guests_of(self, deployments: Sequence[LLMDeployment]) -> dict[Selection, Reflector[Guest]]:
+        """Watch the pods of others that the deployments select, and no others any more; return
+        those that have been listed."""
+        wanted = {it for each in deployments if (it := selection_of(each)) is not None}
+        for gone in self._guests.keys() - wanted:
+            self._guests.pop(gone)[1].cancel()
+            self._failing.discard(Collection(_PODS.path(gone.namespace), gone.selector))
+        cluster = self._cluster
+        for new in wanted - self._guests.keys():
+            if cluster is not None:
+                place = (new.namespace,)
+                [made] = self._reflect(cluster, read_guest, _PODS, place, new.selector)
+                self._guests[new] = made, self._guest_tasks.keep("list and watch", made.run)
+        return {it: made for it, (made, _) in self._guests.items() if made.listed}
 
     async def _connect(self) -> Cluster:
         """Raises DiscoveryError where nothing says what cluster there is."""

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from kvasir.certificates import TlsError
 from kvasir.kube.api import ApiError, Kind
 from kvasir.kube.client import Cluster
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment, UpstreamURL
+from kvasir_router.discovery.kubernetes_pods import Guest, guest_kind
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec, Upstream
 from kvasir_router.discovery.upstream_fields import UpstreamError, checked_key
 from kvasir_router.wire.tls import context_for
@@ -31,6 +32,13 @@ class KeyName(NamedTuple):
     namespace: str
     secret: str
     key: str
+
+
+class Selection(NamedTuple):
+    """Pods of a namespace with some labels."""
+
+    namespace: str
+    selector: str
 
 
 class FoundKey(NamedTuple):
@@ -127,6 +135,38 @@ def upstream_replicas(
     """Return a replica for each of the deployment's URLs, also for one that cannot be used: it says
     why."""
     return tuple(_replica(deployment, i, url, keys) for i, url in enumerate(deployment.urls))
+
+
+def guest_replicas(
+    deployment: LLMDeployment, guests: Mapping[Selection, Sequence[Guest]]
+) -> tuple[ReplicaSpec, ...]:
+    """Return a replica for each pod of others that the deployment selects and that serves."""
+    pods, selection = deployment.pods, selection_of(deployment)
+    if pods is None or selection is None:
+        return ()
+    engine, upstream = guest_kind(pods.engine), None
+    if pods.model:
+        path = "/v1/models" if engine is EngineKind.OPENAI else "/health"
+        upstream = Upstream(model=pods.model, health_path=path)
+    return tuple(
+        ReplicaSpec(
+            each.id,
+            each.host,
+            pods.port,
+            draining=each.leaves,
+            engine=engine,
+            node=each.node,
+            upstream=upstream,
+        )
+        for each in sorted(guests.get(selection, ()), key=lambda it: (it.created, it.uid))
+        if each.id
+    )
+
+
+def selection_of(deployment: LLMDeployment) -> Selection | None:
+    """Return which pods of others serve the deployment: of its own namespace alone."""
+    pods = deployment.pods
+    return None if pods is None else Selection(deployment.metadata.namespace, pods.selector)
 
 
 def _replica(

@@ -143,7 +143,11 @@ class HealthMonitor:
                 missing=sorted(missing),
                 served=names,
             )
-        return model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
+        is_wrong = model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
+        replica.problem = (
+            f"it does not serve the name {model.name}"[:_MAX_REASON] if is_wrong else ""
+        )
+        return is_wrong
 
     async def _pause(self, replica: Replica) -> None:
         probing = self._probing

@@ -43,6 +43,8 @@ def _replica(name: str, index: int, given: UpstreamURL, runtime_dir: Path) -> di
 def upstream_problems(deployment: LLMDeployment, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each key that there is none of on one machine."""
     external = deployment.spec.external
+    if external is not None and external.pods is not None:
+        yield f"{deployment.name}: spec.external.pods are a cluster's; give urls"
     for url in external.urls if external is not None else ():
         where = f"{deployment.name}: spec.external, key of {url.url}"
         if url.key is None:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from kvasir.base_url import parse_base_url
 from kvasir.resource.engine_spec import SecretKeyRef
-from kvasir.resource.field_types import EnvName
+from kvasir.resource.field_types import EnvName, LabelKey, LabelValue
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
 
@@ -27,6 +27,7 @@ BaseURLText = Annotated[
     AfterValidator(_base_url),
 ]
 _KEY_SOURCES = ("secretRef", "env", "file")
+_NO_SERVER = "external names no server; give urls or pods"
 _ONE_SOURCE = "give one of secretRef, env and file"
 
 
@@ -129,8 +130,37 @@ class UpstreamURL(StrictModel):
         return self
 
 
+class ExternalPods(StrictModel):
+    """Pods that the operator has not made."""
+
+    match_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)]
+    """Labels of the pods, in the deployment's namespace."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    """Port of the API in each of them."""
+
+    engine: Literal["openai", "vllm", "sglang"] = "openai"
+    """Kind of engine in them: of vllm and sglang load is read too; openai is anything with that
+    API."""
+
+    model: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=256)] | None = None
+    """Their own name of the model, which routers write into requests; by default they stay as they
+    are, and vllm has to serve the name."""
+
+
 class External(StrictModel):
     """Servers of others that serve the model; the operator makes no engines for it."""
 
-    urls: Annotated[list[UpstreamURL], Field(min_length=1, max_length=16)]
-    """Servers, each a replica of the model."""
+    model_config = rules(rule("size(self.urls) > 0 || has(self.pods)", _NO_SERVER))
+
+    urls: Annotated[list[UpstreamURL], Field(max_length=16)] = []
+    """Servers by their URLs, each a replica of the model."""
+
+    pods: ExternalPods | None = None
+    """Pods by their labels, each a replica of the model, on a cluster."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.urls and self.pods is None:
+            raise ValueError(_NO_SERVER)
+        return self

@@ -47,7 +47,7 @@ class OutgoingRequest:
     def _foreign(self, attempt: UpstreamRequest, upstream: Upstream) -> tuple[bytes, bytes]:
         """Return what a server that is not of the fleet gets."""
         request = self._query.request
-        body, outline = body_of(self._query, upstream)
+        body, outline = body_of(self._query, upstream, attempt.replica.spec.engine)
         body = self._asking(attempt, body, outline)
         head = (
             b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\n\r\n"

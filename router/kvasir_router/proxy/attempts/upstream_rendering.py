@@ -13,7 +13,7 @@ from time import time
 
 import msgspec
 
-from kvasir_router.discovery.specs import Upstream
+from kvasir_router.discovery.specs import EngineKind, Upstream
 from kvasir_router.fleet.target import rename
 from kvasir_router.wire.form import form_of, form_type
 from kvasir_router.wire.http_request import Request
@@ -57,10 +57,11 @@ def head_lines(request: Request, upstream: Upstream) -> bytes:
     return b"".join((*lines, upstream.key_line))
 
 
-def body_of(query: Query, upstream: Upstream) -> tuple[bytes, Outline | None]:
-    """Return the body with the upstream's name of the model, and its outline if it has one."""
+def body_of(query: Query, upstream: Upstream, engine: EngineKind) -> tuple[bytes, Outline | None]:
+    """Return the body with the upstream's name of the model, and its outline if it has one. An
+    `engine` that is known takes the tenant's salt."""
     request = query.request
-    body, outline = _without_marks(query)
+    body, outline = _without_marks(query, salt=engine is EngineKind.OPENAI)
     if not upstream.model:
         return body, outline
     name = msgspec.json.encode(upstream.model)
@@ -74,14 +75,14 @@ def body_of(query: Query, upstream: Upstream) -> tuple[bytes, Outline | None]:
     return outline.replaced(body, "model", name), outline.after_replacing("model", len(name))
 
 
-def _without_marks(query: Query) -> tuple[bytes, Outline | None]:
-    """Return the body without the members that the router has put behind all others: a server that
-    does not know them may refuse them."""
+def _without_marks(query: Query, *, salt: bool) -> tuple[bytes, Outline | None]:
+    """Return the body without the members that the router has put behind all others, the `salt` if
+    told to: a server that does not know them may refuse them."""
     body, outline = query.request.body, query.request.outline
-    salt = query.envelope.cache_salt
+    given = query.envelope.cache_salt
     marks = list(_MARKS)
-    if query.salted and isinstance(salt, str):
-        marks.append(b',"cache_salt":' + msgspec.json.encode(salt))
+    if salt and query.salted and isinstance(given, str):
+        marks.append(b',"cache_salt":' + msgspec.json.encode(given))
     size = len(body)
     for mark in marks:
         at = body.rfind(mark, max(len(body) - 512, 0))

@@ -26,6 +26,7 @@ def states(*given: bool | str) -> tuple[UpstreamState, ...]:
     ("upstreams", "phase", "ready", "reason"),
     [
         (states(True, True), "Ready", 2, "Serving"),
+        ((), "Starting", 0, "Waiting"),
         (states(False, False), "Starting", 0, "Waiting"),
         (states(True, False), "Updating", 1, "Waiting"),
         (states(True, BAD), "Degraded", 1, "UpstreamUnreachable"),
@@ -42,10 +43,10 @@ def test_the_status_is_what_routers_tell(
     assert made.requeue == 10
     assert made.status["phase"] == phase
     assert made.status["readyReplicas"] == ready
-    assert made.status["replicas"] == 2
+    assert made.status["replicas"] == len(upstreams)
     status, told, message = make.condition(made, "Ready")
     assert (status, told) == (str(reason == "Serving"), reason)
-    assert f"{ready} of 2 servers can be reached" in message
+    assert f"{ready} of {len(upstreams)} servers can be reached" in message
     if reason == "UpstreamUnreachable":
         assert BAD in message
         assert URLS[0 if ready == 0 else 1] in message

@@ -5,7 +5,7 @@ import base64
 
 import msgspec
 import pytest
-from support.kubernetes_api import LLMDS
+from support.kubernetes_api import LLMDS, PODS
 
 from kvasir.kube.watch import Timing
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
@@ -147,3 +147,61 @@ async def test_an_api_server_that_fails_leaves_the_key(upstream, eventually) -> 
     asked = len(api.requests)
     await eventually(lambda: len(api.requests) > asked + 3)
     await shows(key="sk")
+
+
+@pytest.fixture
+async def selected(start_api, deployment, eventually):
+    """The API server, and a function that waits for the ids of the model's replicas."""
+    api = await start_api()
+    timing = Timing(pause=0.01, longest_pause=0.05)
+    scope, policies = ClusterScope(), policy_names()
+    source = KubernetesSource(scope, lambda good: None, policies, api.access, timing)
+    seen: list[tuple[ReplicaSpec, ...]] = []
+
+    async def follow() -> None:
+        async for [model] in source.watch():
+            seen.append(model.replicas)
+
+    async def shows(*ids: str) -> ReplicaSpec | None:
+        await eventually(lambda: bool(seen) and {each.id for each in seen[-1]} == set(ids))
+        return seen[-1][0] if ids else None
+
+    def select(**pods) -> None:
+        api.put(LLMDS, deployment("hosted", model={}, external={"pods": pods}))
+
+    select(matchLabels={"app": "vllm"})
+    task = asyncio.create_task(follow())
+    yield api, select, shows
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def guest(pod, name: str, app: str = "vllm", namespace: str = "n", **more):
+    made = pod(name, namespace=namespace, **more)
+    made["metadata"]["labels"] = {"app": app}
+    return made
+
+
+async def test_pods_of_others_come_and_go(selected, pod, leaving) -> None:
+    api, select, shows = selected
+    await shows()
+    api.put(PODS, guest(pod, "p1", ip="10.0.0.1", restarts=3))
+    api.put(PODS, guest(pod, "p2", app="other", ip="10.0.0.2"))
+    api.put(PODS, guest(pod, "p3", namespace="elsewhere", ip="10.0.0.3"))
+    replica = await shows("uid-p1/3")
+    assert replica == ReplicaSpec("uid-p1/3", "10.0.0.1", 8000, engine=EngineKind.OPENAI)
+    select(matchLabels={"app": "other"}, port=80, engine="vllm", model="org/own")
+    replica = await shows("uid-p2/0")
+    assert (replica.port, replica.engine) == (80, EngineKind.VLLM)
+    assert replica.upstream == Upstream(model="org/own", health_path="/health")
+    api.put(PODS, leaving(guest(pod, "p2", app="other", ip="10.0.0.2")))
+    select(matchLabels={"app": "other", "more": "x"})
+    await shows()
+
+
+async def test_none_is_told_to_be_of_the_fleet(selected, pod) -> None:
+    api, select, shows = selected
+    select(matchLabels={"app": "vllm"}, engine="kvasir")
+    api.put(PODS, guest(pod, "p1", ip="10.0.0.1"))
+    replica = await shows("uid-p1/0")
+    assert replica.engine is EngineKind.OPENAI

@@ -76,3 +76,11 @@ def test_a_fallback_that_is_no_model_of_the_file_is_told() -> None:
     one = deployment(name="one", fallbacks=["two", "three"])
     [problem] = unknown_fallbacks([one, deployment(name="two")])
     assert "one: spec.fallbacks names three" in problem
+
+
+def test_pods_are_a_clusters() -> None:
+    given = deployment({"url": "https://a.example/v1"})
+    content = given.model_dump(by_alias=True, exclude_unset=True)
+    content["spec"]["external"]["pods"] = {"matchLabels": {"a": "b"}}
+    [problem] = upstream_problems(LLMDeployment.model_validate(content), {})
+    assert "spec.external.pods are a cluster's" in problem
