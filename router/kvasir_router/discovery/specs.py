@@ -35,8 +35,8 @@ hang."""
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Needs of a server behind a base URL, which is not of the fleet. It is told nothing that is the
-    fleet's or a client's own: no secret, no key, no header that it does not need."""
+    """Needs of a server behind a base URL, which is not of the fleet: it is told no secret, no
+    client's key and no header that it does not need."""
 
     prefix: str = "/v1"
     """Path in the place of a request's `/v1`."""

@@ -155,8 +155,9 @@ class Model:
 
     @property
     def can_serve(self) -> bool:
-        """Return whether a replica serves, though it may be full now."""
-        return any(replica.health is not Health.DOWN for replica in self._serviceable)
+        """Return whether a replica serves, though it may be full now. Suspects do not count: who
+        asks has somewhere else to go."""
+        return any(map(_is_ready, self._serviceable))
 
     @property
     def capacity(self) -> int:

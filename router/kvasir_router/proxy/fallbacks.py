@@ -40,6 +40,8 @@ class Fallbacks:
         self.after = model.spec.fallback_after
         """Seconds that the request waits for a replica with room."""
         self.go = go
+        self.deaths = 0
+        """Replicas that ended with the request in flight, before it went to another model."""
         self._find = find
         self._left = list(model.spec.fallbacks)
         self._asked = [model]
@@ -87,6 +89,11 @@ class FallbackTarget(AnswerTarget):
         """Return whether the request is under way and its client has not even a header."""
         raise NotImplementedError
 
+    @property
+    def deaths(self) -> int:
+        """Replicas that ended with the request in flight."""
+        raise NotImplementedError
+
     def release(self) -> None:
         """Stop all that goes on for the request, without an account or an answer."""
         raise NotImplementedError
@@ -110,6 +117,7 @@ class FallbackTarget(AnswerTarget):
         self._metrics.fallbacks[target.model.name, reason] += 1
         if reason == NO_REPLICA:
             self._services.queue.missed(self.model)
+        fallbacks.deaths = self.deaths
         self.withdraw()
         self.release()
         self._services.queue.settle(self.model, self.ticket, 0, 0)

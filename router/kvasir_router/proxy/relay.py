@@ -52,7 +52,8 @@ class Relay(FallbackTarget):
         super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
         self._answer: ClientAnswer | None = None
         """Answer on its way to the client."""
-        self._attempts = Attempts(self, services, query, model, metrics, ticket)
+        deaths = fallbacks.deaths if fallbacks is not None else 0
+        self._attempts = Attempts(self, services, query, model, metrics, ticket, deaths)
         self._keeps = False
         """True while a whole answer waits to be kept."""
         self._paused = False
@@ -76,6 +77,11 @@ class Relay(FallbackTarget):
         """FallbackTarget.untouched."""
         has_begun = self._keeps or (self._answer is not None and self._answer.begun)
         return not (has_begun or self._record.ended_at)
+
+    @property
+    def deaths(self) -> int:
+        """FallbackTarget.deaths."""
+        return self._attempts.deaths
 
     @property
     def transcript(self) -> Transcript | None:

@@ -155,7 +155,9 @@ class UpstreamRequest:
             self.replica.rest(failure.rest)
         if failure.kind is Kind.DEATH:
             self.replica.failed(reason, Health.SUSPECT)
-        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or reason == "503":
+        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or (
+            reason == "503" and not self.foreign
+        ):
             self.replica.request_probe()
         elif reason != "429":
             self.replica.failed(reason)
@@ -199,7 +201,7 @@ class UpstreamRequest:
             self._connect()
             return
         self.replica.failed(reason, Health.SUSPECT)
-        self._failed(broken(reason))
+        self._failed(broken(reason, is_engine=not self.foreign))
 
     def response_failed(self, error: Exception) -> None:
         self._observer.defect(error)
@@ -259,7 +261,9 @@ class UpstreamRequest:
     def _failed_to_connect(self, reason: str, health: Health, kind: Kind) -> None:
         self._connecting = None
         self.replica.failed(reason, health)
-        self._failed(Failure(reason, Kind.DEATH if self._sent_before else kind))
+        if self._sent_before:
+            kind = Kind.CHARGED if self.foreign else Kind.DEATH
+        self._failed(Failure(reason, kind))
 
     def _failed(self, failure: Failure) -> None:
         self.leave()

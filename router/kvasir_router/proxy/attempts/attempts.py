@@ -57,14 +57,16 @@ class Attempts(AttemptObserver):
         model: Model,
         metrics: ModelMetrics,
         ticket: Ticket,
+        deaths: int = 0,
     ) -> None:
+        """`deaths`: those of another model's replicas, that the request was in flight at."""
         self._target = target
         self._services = services
         self._query = query
         self._model = model
         self._metrics = metrics
         self._ticket = ticket
-        self._moves = Moves(services.failover.max_moves)
+        self._moves = Moves(services.failover.max_moves, deaths)
         self.candidates = Candidates(query, model)
         self._outgoing = OutgoingRequest(query, services.fleet_secrets)
         self._limits: StreamLimits | None = None
@@ -74,6 +76,11 @@ class Attempts(AttemptObserver):
         self._running = RunningAttempts()
         self._keeps_nothing = False
         """True if the replica asked last is an engine that keeps no responses."""
+
+    @property
+    def deaths(self) -> int:
+        """Return how many replicas ended with the request in flight."""
+        return self._moves.deaths
 
     @property
     def _retried(self) -> bool:

@@ -296,3 +296,30 @@ async def test_fallbacks_that_do_not_serve_are_passed_over_and_the_model_is_wait
     await eventually(lambda: queue.waiting(router.server.fleet.models["main"]) == 1)
     main.ready = 200
     assert (await held).json()["model"] == "main"
+
+
+async def test_a_request_that_ends_engines_ends_two_at_most(start_router, client, pair) -> None:
+    main, other = pair
+
+    async def dies(exchange) -> None:
+        exchange.reset()
+
+    main.script = other.script = dies
+    router = await start_router([model("main", main, fallbacks=["other"]), model("other", other)])
+    response = await client.post(f"{router.url}/v1/chat/completions", json=body(PATHS[0]))
+    assert response.json()["error"]["code"] == "poison_request"
+    assert [len(each.requests) for each in pair] == [1, 1]
+
+
+async def test_a_model_whose_breaker_is_open_is_not_asked_but_for_a_trial(
+    start_router, client, pair
+) -> None:
+    main, other = pair
+    main.script = status(500)
+    router = await start_router([model("main", main, fallbacks=["other"]), model("other", other)])
+    url = f"{router.url}/v1/chat/completions"
+    for _ in range(8):
+        response = await client.post(url, json=body(PATHS[0]))
+        assert response.headers["x-kvasir-model"] == "other"
+    assert len(main.requests) == 5
+    assert await router.metric("fallbacks_total", model="main", reason="no_replica") == 3

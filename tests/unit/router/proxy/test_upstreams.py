@@ -263,3 +263,17 @@ async def test_members_that_the_router_puts_into_bodies_do_not_get_there(
         )
         assert response.status_code == 200
         assert json.loads(replica.requests[-1].body) == body
+
+
+async def test_a_connection_that_breaks_ends_no_engine(start_router, client, provider) -> None:
+    replica, model = provider
+
+    async def breaks(exchange) -> None:
+        exchange.reset()
+
+    replica.script = breaks
+    router = await start_router([model])
+    for _ in range(3):
+        response = await client.post(f"{router.url}/v1/chat/completions", json=CHAT)
+        assert response.status_code == 503
+    assert await router.metric("poison_requests_total") == 0
