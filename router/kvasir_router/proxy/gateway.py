@@ -302,8 +302,8 @@ class Gateway:
         holder: Holder | None,
         ticket: Ticket,
     ) -> Fallbacks | None:
-        if not first.model.spec.fallbacks:
-            return None
+        if not (first.model.spec.fallbacks and query.request.endpoint.computed):
+            return None  # another model's token ids are other tokens
         query.request.answer_lines += model_line(first.model.name)
         user = query.envelope.user if isinstance(query.envelope.user, str) else None
 

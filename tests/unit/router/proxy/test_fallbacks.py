@@ -323,3 +323,13 @@ async def test_a_model_whose_breaker_is_open_is_not_asked_but_for_a_trial(
         assert response.headers["x-kvasir-model"] == "other"
     assert len(main.requests) == 5
     assert await router.metric("fallbacks_total", model="main", reason="no_replica") == 3
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/messages/count_tokens"])
+async def test_tokens_are_the_models_own(start_router, client, pair, path) -> None:
+    main, other = pair
+    main.script = status(503)
+    router = await start_router([model("main", main, fallbacks=["other"]), model("other", other)])
+    response = await client.post(router.url + path, json=body(path))
+    assert response.status_code == 503
+    assert other.requests == []
