@@ -16,7 +16,7 @@ from kvasir_router.discovery.kubernetes_upstreams import (
     keys_wanted,
     upstream_replicas,
 )
-from kvasir_router.discovery.specs import EngineKind, ReplicaSpec, Upstream
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec, Upstream
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.policy.registry import policy_names
 
@@ -104,7 +104,10 @@ async def upstream(start_api, deployment, eventually, monkeypatch):
 
     async def follow() -> None:
         async for [model] in source.watch():
-            seen.append(model.replicas[0].upstream)
+            assert isinstance(model, ModelSpec)
+            [replica] = model.replicas
+            assert replica.upstream is not None
+            seen.append(replica.upstream)
 
     async def shows(key: str = "", problem: str = "") -> None:
         await eventually(lambda: bool(seen) and seen[-1].key == key and problem in seen[-1].problem)
@@ -160,6 +163,7 @@ async def selected(start_api, deployment, eventually):
 
     async def follow() -> None:
         async for [model] in source.watch():
+            assert isinstance(model, ModelSpec)
             seen.append(model.replicas)
 
     async def shows(*ids: str) -> ReplicaSpec | None:
