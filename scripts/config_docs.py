@@ -67,7 +67,7 @@ def page() -> str:
             text += f"\n### {name}\n\n{model.__doc__}\n\n" if model.__doc__ else f"\n### {name}\n\n"
             text += "| field | type | default | meaning |\n|---|---|---|---|\n"
             parents = [each for each in model.__mro__[1:] if issubclass(each, BaseModel)]
-            meanings = {}
+            meanings: dict[str, str] = {}
             for each in (*reversed(parents[: parents.index(BaseModel)]), model):
                 meanings |= _docstrings(each)
             for field, info in model.model_fields.items():
