@@ -73,7 +73,10 @@ def page() -> str:
         for name, model in models:
             text += f"\n### {name}\n\n{model.__doc__}\n\n" if model.__doc__ else f"\n### {name}\n\n"
             text += "| field | type | default | meaning |\n|---|---|---|---|\n"
-            meanings = _docstrings(model)
+            parents = [each for each in model.__mro__[1:] if issubclass(each, BaseModel)]
+            meanings: dict[str, str] = {}
+            for each in (*reversed(parents[: parents.index(BaseModel)]), model):
+                meanings |= _docstrings(each)
             for field, info in model.model_fields.items():
                 if field not in meanings:
                     raise ValueError(f"{model.__name__}.{field} has no docstring")

@@ -77,6 +77,9 @@ def device_of(spec: Spec) -> str:
 
 def secrets_of(spec: Spec) -> set[str]:
     """Names of all Secrets that a deployment refers to."""
+    if spec.external is not None:
+        keys = (each.key.secret_ref for each in spec.external.urls if each.key is not None)
+        return {each.name for each in keys if each is not None}
     names = mounted_secrets(spec)
     return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
 
@@ -88,6 +91,8 @@ def mounted_secrets(spec: Spec) -> set[str]:
 
 def required_secrets(spec: Spec) -> set[str]:
     """Names of the Secrets without which engines or the download cannot start."""
+    if spec.external is not None:
+        return secrets_of(spec)
     names = spec.engine.secrets(required=True)
     return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
 

@@ -116,7 +116,10 @@ def _file(file: Path, device: Device | None, config: Path | None) -> list[Plan]:
     deployments = read_deployments(file)
     if config is not None and len(deployments) > 1:
         fail(f"--config is of one model, but {file} has {len(deployments)}", EXIT_USAGE)
-    return [_deployment(deployment, device, config) for deployment in deployments]
+    made = [each for each in deployments if each.spec.external is None]
+    if not made:
+        fail(f"{file}: servers of others serve every model (spec.external); nothing to plan")
+    return [_deployment(deployment, device, config) for deployment in made]
 
 
 def _deployment(deployment: LLMDeployment, device: Device | None, config: Path | None) -> Plan:

@@ -75,6 +75,38 @@ def read_kserve(raw: msgspec.Raw) -> Placed:
     return _placed(pod, labels.KSERVE_SERVICE, replica, tokenizer)
 
 
+class Guest(NamedTuple):
+    """A pod that others have made, as far as routing is concerned."""
+
+    uid: str
+    created: str
+    id: str
+    """One run of its first container; "" while that does not serve."""
+    host: str
+    node: str
+    leaves: bool
+
+
+def read_guest(raw: msgspec.Raw) -> Guest:
+    """A pod that an LLMDeployment selects: its first container is the one that serves. Raises
+    msgspec.MsgspecError."""
+    pod = _decode(raw)
+    status = _serving(pod, pod.spec.containers[0].name) if pod.spec.containers else None
+    return Guest(
+        pod.metadata.uid,
+        pod.metadata.creation_timestamp,
+        _id(pod, status) if status is not None else "",
+        pod.status.pod_ip,
+        pod.spec.node_name,
+        _leaves(pod),
+    )
+
+
+def guest_kind(name: str) -> EngineKind:
+    """Return the kind of engine of pods that others have made; none is told the fleet's secret."""
+    return _GUESTS.get(name, EngineKind.OPENAI)
+
+
 def _placed(
     pod: Pod, label: str, replica: ReplicaSpec | None, tokenizer: str | None = None
 ) -> Placed:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvasir.resource import LLMDeployment, engine_command
-from kvasir_operator.spec_facts import names_served_by
+from kvasir_operator.spec_facts import names_served_by, secrets_of
 
 
 def pod(*args: str, phase: str = "Running", container: str = "engine") -> dict[str, Any]:
@@ -46,3 +46,15 @@ def test_a_custom_engine_serves_the_name_that_it_was_told() -> None:
         {"name": "SECRET", "valueFrom": {}},
     ]
     assert names_served_by(one) == {"m"}
+
+
+def test_the_secrets_of_servers_of_others_are_those_of_their_keys() -> None:
+    key = {"secretRef": {"name": "s", "key": "k"}}
+    urls = [{"url": "https://a.example/v1", "key": key}, {"url": "https://b.example/v1"}]
+    content = {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "m"},
+        "spec": {"model": {}, "external": {"urls": urls}},
+    }
+    assert secrets_of(LLMDeployment.model_validate(content).spec) == {"s"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
+from kvasir.cli.local.upstreams import upstream_problems
 from kvasir.model_uri import ModelURIError
 from kvasir.resource import LLMDeployment
 from kvasir.resource.engine_spec import Engine
@@ -14,9 +16,11 @@ def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
     """A sentence for everything that `deployment` cannot be run without on one machine."""
     name, spec = deployment.name, deployment.spec
     try:
-        spec.model.parsed_uri.require_local()
+        if spec.external is None:
+            spec.model.parsed_uri.require_local()
     except ModelURIError as error:
         yield f"{name}: spec.model.uri: {error}"
+    yield from upstream_problems(deployment, os.environ)
     for variable in spec.engine.env:
         if variable.value_from is not None:
             yield (

@@ -15,6 +15,7 @@ from kvasir.cli.local.child_process import ChildSpec
 from kvasir.cli.local.engine_process import LOOPBACK, STOP_MARGIN, EnginePorts, EngineProcess
 from kvasir.cli.local.gpu_assignment import assign_gpus, visible_gpus
 from kvasir.cli.local.ports import free_ports
+from kvasir.cli.local.upstreams import upstream_replicas
 from kvasir.resource import LLMDeployment
 
 PROGRAM = (sys.executable, "-P", "-m", "kvasir")
@@ -49,7 +50,7 @@ def plan_fleet(
 
     Raises GPUShortageError.
     """
-    owners = [d for d in deployments for _ in range(d.spec.replicas)]
+    owners = [d for d in deployments for _ in range(_engines_of(d))]
     each = len(EnginePorts._fields)
     admin_port, *ports = free_ports(1 + each * len(owners))
     own_ports = [EnginePorts(*ports[i : i + each]) for i in range(0, len(ports), each)]
@@ -64,7 +65,7 @@ def plan_fleet(
         for process, devices in zip(processes, gpus, strict=True)
     ]
     config = runtime_dir / "fleet.json"
-    write_atomic(config, _discovery(deployments, processes))
+    write_atomic(config, _discovery(deployments, processes, runtime_dir))
     drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
     reachable = _reachable(host)
     command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
@@ -82,6 +83,11 @@ def plan_fleet(
         models=[d.served_names[0] for d in deployments],
         admin_url=f"http://127.0.0.1:{admin_port}",
     )
+
+
+def _engines_of(deployment: LLMDeployment) -> int:
+    """Return how many engines are started; none for a model that servers of others serve."""
+    return 0 if deployment.spec.external is not None else deployment.spec.replicas
 
 
 def _indexes(owners: list[LLMDeployment]) -> list[int]:
@@ -111,12 +117,15 @@ def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[
     return [{"CUDA_VISIBLE_DEVICES": ",".join(own)} for own in assign_gpus(needs, available)]
 
 
-def _discovery(deployments: Sequence[LLMDeployment], processes: list[EngineProcess]) -> bytes:
+def _discovery(
+    deployments: Sequence[LLMDeployment], processes: list[EngineProcess], runtime_dir: Path
+) -> bytes:
     replicas = iter(processes)
     models = []
     for deployment in deployments:
         name, *aliases = deployment.served_names
-        own = [next(replicas).entry() for _ in range(deployment.spec.replicas)]
+        own = [next(replicas).entry() for _ in range(_engines_of(deployment))]
+        own += upstream_replicas(deployment, runtime_dir)
         router = deployment.spec.router
         models.append(
             {
@@ -126,6 +135,8 @@ def _discovery(deployments: Sequence[LLMDeployment], processes: list[EngineProce
                 "policy": router.policy,
                 "hold": router.hold_seconds,
                 "tokenizer": router.tokenizer,
+                "fallbacks": deployment.spec.fallbacks,
+                "fallback_after": router.fallback_seconds,
             }
         )
     return json.dumps({"models": models}, indent=1).encode()
