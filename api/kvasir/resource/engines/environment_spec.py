@@ -24,6 +24,10 @@ class SecretKeyRef(StrictModel):
     key: SecretKey
     """The key in it."""
 
+
+class EnvSecretKeyRef(SecretKeyRef):
+    """One key of a Secret in the deployment's namespace, as a variable."""
+
     optional: bool | None = None
     """Start engines without the variable where Secret or key do not exist."""
 
@@ -82,7 +86,7 @@ class EnvSource(StrictModel):
         )
     )
 
-    secret_key_ref: SecretKeyRef | None = None
+    secret_key_ref: EnvSecretKeyRef | None = None
     """A key of a Secret; engines are restarted, one after the other, when it changes."""
 
     config_map_key_ref: ConfigMapKeyRef | None = None
