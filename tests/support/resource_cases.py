@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.engine_cases import ENGINES, REFUSED_ENGINES
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
@@ -41,6 +42,7 @@ ACCEPTED = {
             ]
         }
     ),
+    **ENGINES,
     "kv type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
     "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
@@ -102,8 +104,67 @@ ACCEPTED = {
     "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
     "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
 }
+
+
+def upstream(**more: Any) -> dict[str, Any]:
+    """A model that one server of others serves."""
+    return {"model": {}, "external": {"urls": [{"url": "https://a.example/v1", **more}]}}
+
+
+SECRET_KEY = {"secretRef": {"name": "s", "key": "k"}}
+ACCEPTED |= {
+    "a server of others": upstream(),
+    "all of a server of others": upstream(
+        model="large-2",
+        key=SECRET_KEY,
+        keyHeader="x-api-key",
+        caBundle="-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
+        serverName="b.example",
+        healthPath="/health?x=1",
+    ),
+    "a server of the cluster": upstream(
+        url="http://vllm.models.svc:8000", key=SECRET_KEY, allowPlainKey=True
+    ),
+    "a server by its address": upstream(url="http://[fd00::1]:8000/x/v1/"),
+    "pods of others": {
+        "model": {},
+        "external": {
+            "pods": {"matchLabels": {"app": "x"}, "port": 1, "engine": "vllm", "model": "a/b"}
+        },
+    },
+    "fallbacks": spec(fallbacks=["a", "org/b"], router={"fallbackSeconds": 0}),
+}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({}, "spec.model: Required value"),
+    "neither model nor servers": ({"model": {}}, "model.uri is missing or not alone"),
+    "model and servers": (
+        {**upstream(), "model": {"uri": HUB}},
+        "model.uri is missing or not alone",
+    ),
+    "servers' revision": (
+        {**upstream(), "model": {"revision": "x"}},
+        "revision and secretRef are of a model with uri",
+    ),
+    "servers' cache": ({**upstream(), "cache": {}}, "no engine is made for external"),
+    "pods of no label": (
+        {"model": {}, "external": {"pods": {"matchLabels": {}}}},
+        "should have at least 1 properties",
+    ),
+    "no server": ({"model": {}, "external": {"urls": []}}, "external names no server"),
+    "server's scheme": (upstream(url="ftp://a.example"), "should match"),
+    "server's user": (upstream(url="https://u:p@a.example/v1"), "should match"),
+    "server's key on one machine": (upstream(key={"env": "A"}), "env and file are for one machine"),
+    "server's keys": (upstream(key={}), "give one of secretRef, env and file"),
+    "server's key in the open": (
+        upstream(url="http://a.example", key=SECRET_KEY),
+        "the key would be sent without TLS",
+    ),
+    "server's authorities": (
+        upstream(url="http://a.example", serverName="b.example"),
+        "caBundle and serverName are for TLS",
+    ),
+    "fallbacks": (spec(fallbacks=["a", "a"]), "Duplicate value"),
     "scheme": (spec("ftp://x"), "uri must be hf://ORG/NAME"),
     "path": (spec("/models/x"), "uri must be hf://ORG/NAME"),
     "revision": (spec(TINY, model={"revision": "x"}), "revision has a meaning only with hf://"),
@@ -124,6 +185,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "this variable is set by Kvasir",
     ),
     "env's value": (spec(engine={"env": [{"name": "A"}]}), "give either value or valueFrom"),
+    **REFUSED_ENGINES,
     "env twice": (
         spec(engine={"env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]}),
         "Duplicate value",
@@ -252,6 +314,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "accessModes of an existing volume cannot change",
     ),
 }
+EXTERNAL_LATER = "external cannot be set or removed later"
 NAMES = {
     "a" * 53: "metadata.name is longer than 52 characters",
     "a.b": "metadata.name must begin with a letter",

@@ -100,6 +100,8 @@ class Reason(StrEnum):
     DELETION_STUCK = "DeletionStuck"
     OPERATOR_ERROR = "OperatorError"
     NOT_SERVED = "NotServed"
+    UPSTREAM_UNREACHABLE = "UpstreamUnreachable"
+    UNKNOWN_FALLBACK = "UnknownFallback"
     AS_EXPECTED = "AsExpected"
     # RouterReady
     ROUTED = "Routed"

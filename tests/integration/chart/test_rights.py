@@ -197,6 +197,20 @@ def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
     assert not may(operator, "get", "secrets", "team-a", "another")
 
 
+def test_routers_read_the_secrets_that_are_named_and_no_others(render, defined, may) -> None:
+    router = "kvasir/kvasir-router"
+    assert not may(router, "get", "secrets", "team-a", "provider")
+    objects = render("defaults", router={"readableSecrets": ["provider"]})
+    kinds = ("ClusterRole", "ClusterRoleBinding")
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects if each["kind"] in kinds))
+    wait_until_may(may, router, [("get", "secrets", "team-a", "provider")])
+    for verb in ("list", "watch", "patch", "delete"):
+        assert not may(router, verb, "secrets", "team-a", "provider")
+    for verb in ("get", "list"):
+        assert not may(router, verb, "secrets", "team-a")
+        assert not may(router, verb, "secrets", "team-a", "another")
+
+
 def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -> None:
     defined.kubectl("delete", "clusterrolebinding", "-l", "app.kubernetes.io/instance=kvasir")
     kinds = ("Role", "RoleBinding")

@@ -93,6 +93,9 @@ class Routers:
 
     def __init__(self) -> None:
         self.serving: set[str] = set()
+        self.others: set[str] = set()
+        """Servers of others that it serves, beside engines."""
+        self.problems: dict[str, str] = {}
         self.loads: dict[str, dict[str, Any]] = {}
         """Scaling signals by model."""
         routers = self
@@ -100,7 +103,10 @@ class Routers:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 answers = {
-                    "/serving": {"serving": sorted(routers.serving)},
+                    "/serving": {
+                        "serving": sorted(routers.serving | routers.others),
+                        "problems": routers.problems,
+                    },
                     "/scaling": {"models": routers.loads},
                 }
                 body = json.dumps(answers.get(self.path)).encode()
