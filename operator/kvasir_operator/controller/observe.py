@@ -11,6 +11,8 @@ from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, label, name_of, namespace_of
 from kvasir.resource import LLMDeployment, labels
+from kvasir.wire.canary_samples import CanarySamples
+from kvasir_operator.canary_reports import CanaryReports
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.download_progress import Downloads
 from kvasir_operator.controller.node_gpus import hardware_for
@@ -28,6 +30,7 @@ from kvasir_operator.kinds import (
     SCALED_OBJECTS,
     SECRETS,
 )
+from kvasir_operator.plan.canary.canary_workload import canary_name, rollout_of
 from kvasir_operator.plan.model_download.job_state import job_suffix
 from kvasir_operator.plan.observed import Hardware, Observed, ScalingProblem
 from kvasir_operator.router_answers import RouterAnswers
@@ -78,10 +81,13 @@ class Observer:
         self._nodes = TimedCache(self._read_nodes, seconds)
         self._crd_lacks = TimedCache(self._read_crd_lacks, seconds)
         self._downloads = Downloads()
+        where = settings.router_namespace
+        self._canaries = CanaryReports(lambda: view.ready_routers(where), settings)
 
     async def close(self) -> None:
-        """Close connections to downloads."""
+        """Close connections to downloads and routers."""
         await self._downloads.close()
+        await self._canaries.close()
 
     async def observe(
         self,
@@ -95,14 +101,16 @@ class Observer:
         now = datetime.now(UTC)
         if isinstance(deployment, str):
             return Observed(resource, now)  # the plan says what is wrong with it
-        live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
+        made = {name_of(it): it for it in view.children(DEPLOYMENTS, key)}
         downloads = view.children(PODS, key, labels.DOWNLOAD)
         jobs = view.children(JOBS, key)
         claim = await self._claim(deployment, key)
         return Observed(
             resource,
             now,
-            deployment=live,
+            deployment=made.get(key.name),
+            canary_deployment=made.get(canary_name(key.name)),
+            canary_samples=await self._samples(resource, deployment),
             pods=view.children(PODS, key, labels.ENGINE),
             jobs=jobs,
             job_pods=downloads,
@@ -120,6 +128,12 @@ class Observer:
             silent_routers=self._routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
         )
+
+    async def _samples(self, resource: Object, deployment: LLMDeployment) -> CanarySamples | None:
+        state = rollout_of(resource.get("status") or {})
+        if state is None or state.split is None:
+            return None
+        return await self._canaries.ask(deployment.served_names[0], state.split.id)
 
     async def _claim(self, deployment: LLMDeployment, key: Key) -> Object | None:
         name = storage_of(deployment.spec, key.name).claim

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
-from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import (
+    MatchSpec,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    Snapshot,
+    SplitSpec,
+)
 from kvasir_router.options.cluster_scope import ClusterScope
 
 _Owner = tuple[str, str]
@@ -90,4 +97,24 @@ def _model(
         replicas=tuple(replicas),
         policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
+        split=_split(deployment),
+    )
+
+
+def _split(deployment: LLMDeployment) -> SplitSpec | None:
+    rollout = deployment.status.rollout
+    if rollout is None or rollout.split is None:
+        return None
+    found = rollout.split
+    return SplitSpec(
+        found.id,
+        found.revision,
+        None if found.weight is None else min(max(found.weight, 0), 100) / 100,
+        tuple(
+            MatchSpec(key_id=each.key_id)
+            if each.header is None
+            else MatchSpec(each.header.name.lower(), each.header.value)
+            for each in found.matches
+        ),
+        found.min_samples,
     )

@@ -26,6 +26,31 @@ class EngineKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class MatchSpec:
+    """Requests that go to a canary whatever its weight is: by a header, or by an API key."""
+
+    header: str = ""
+    """Name in lower case; "" = by `key_id`."""
+    value: str = ""
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSpec:
+    """Shares of a model's requests that two revisions get."""
+
+    id: str
+    """Another one where samples begin anew."""
+    revision: str
+    """The canary's; every other one is stable."""
+    weight: float | None = None
+    """The canary's share, 0 to 1; None = all replicas are alike."""
+    matches: tuple[MatchSpec, ...] = ()
+    min_samples: int = 500
+    """Samples of the canary that are kept, however old they are."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSpec:
     """Specification of one engine. `id` is unique within its model; two specs with another address
     are two replicas."""
@@ -46,6 +71,10 @@ class ReplicaSpec:
     """HTTP and gRPC over TLS."""
     node: str = ""
     """The machine that ends with all replicas on it; "" = unknown."""
+    revision: str = ""
+    """Revision of its template; "" = unknown."""
+    canary: bool = False
+    """It gets no request but by a split that names its revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +101,8 @@ class ModelSpec:
     tokenizer: str | None = None
     """Tokenizer of its prompts, for engines that publish KV events and report no prompts: a
     directory or a Hub id; None = their events are of no use."""
+    split: SplitSpec | None = None
+    """Canary that gets a part of the requests."""
 
 
 @dataclass(frozen=True, slots=True)

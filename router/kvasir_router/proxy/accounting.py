@@ -73,6 +73,8 @@ class RequestAccounting:
         self._settle(outcome, unix)
         if choice is not None:
             model.ended(query, choice, usage)
+            if model.split is not None:
+                model.split.answered(query, choice.replica, status, first_byte, seconds, usage)
             if model.spec.tokenizer is not None and status == 200:
                 self._tokenizing.answered(model, query.chain, choice.replica)
         signals = self._signals.model(model.name)

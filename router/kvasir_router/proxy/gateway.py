@@ -268,11 +268,14 @@ class Gateway:
             self._add_salt(self._salt, request, envelope, ticket)
         request.buffer = None
         query = Query(request, envelope, lora=target.adapter, media=media)
+        query.key_id = ticket.key_id
         if responses_kept is not None:
             responses_kept.mark(query, self._owner(holder))
         elif request.endpoint.events == "response":
             withdraw_mark(request)
         model = target.model
+        if model.split is not None:  # before its prompt is read, and its messages freed
+            query.to_canary = model.split.sends_to_canary(query)
         metrics = self.metrics.model(model.name)
         if self.tracer is not None:
             self.tracer.began(request)

@@ -154,8 +154,12 @@ class UpstreamRequest:
             self.replica.failed(reason, Health.SUSPECT)
         elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or reason == "503":
             self.replica.request_probe()
+            if failure.kind is Kind.CHARGED:
+                self.replica.faulty()
         elif reason != "429":
             self.replica.failed(reason)
+        else:
+            self.replica.faulty()
 
     def give_up(self, failure: Failure) -> None:
         """The replica ended its answer as one that is not complete."""
