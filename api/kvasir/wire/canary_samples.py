@@ -29,7 +29,9 @@ def bin_of(seconds: float) -> int:
     """Return the bin of a latency; one out of range is in the first or the last."""
     if seconds <= SHORTEST_SECONDS:
         return 0
-    return min(ceil(log(seconds / SHORTEST_SECONDS) / _STEP), MAX_BIN)
+    if seconds >= LONGEST_SECONDS:
+        return MAX_BIN
+    return ceil(log(seconds / SHORTEST_SECONDS) / _STEP)
 
 
 def seconds_of(place: float) -> float:

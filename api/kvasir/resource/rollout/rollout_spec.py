@@ -14,6 +14,7 @@ _NOBODY = "a step needs a weight above 0 or matches; give one of them"
 HeaderName = Annotated[
     str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 ]
+_Increase = Annotated[float, Field(ge=0.04, le=10, allow_inf_nan=False)]
 _Value = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -79,7 +80,21 @@ class LatencyCheck(StrictModel):
     percentile: Annotated[int, Field(ge=50, le=99)] = 90
     """Percentile that is compared."""
 
-    increase: Annotated[float, Field(ge=0.04, le=10, allow_inf_nan=False)]
+    increase: _Increase
+    """Part by which the canary's may be above the stable revision's: 0.15 is 15 %."""
+
+
+class TTFTCheck(LatencyCheck):
+    """Time to the first token. A canary's prefix cache begins empty, which the bound allows for."""
+
+    increase: _Increase = 0.5
+    """Part by which the canary's may be above the stable revision's: 0.5 is 50 %."""
+
+
+class ITLCheck(LatencyCheck):
+    """Time between tokens, the mean of each stream."""
+
+    increase: _Increase = 0.15
     """Part by which the canary's may be above the stable revision's: 0.15 is 15 %."""
 
 
@@ -100,10 +115,10 @@ class CanaryAnalysis(StrictModel):
     error_increase: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.01
     """Part of the requests that may fail above the stable revision's: 0.01 is one of a hundred."""
 
-    ttft: LatencyCheck = LatencyCheck(increase=0.5)
-    """Time to the first token. A canary's prefix cache begins empty, so allow for it."""
+    ttft: TTFTCheck = TTFTCheck()
+    """Time to the first token."""
 
-    itl: LatencyCheck = LatencyCheck(increase=0.15)
+    itl: ITLCheck = ITLCheck()
     """Time between tokens."""
 
 

@@ -39,7 +39,7 @@ from kvasir_operator.plan.canary.significance import (
     shifted,
 )
 
-ALPHA = 1e-3
+ALPHA = 1e-5
 """Chance below which a difference counts, with `minSamples` of both revisions."""
 EARLY_ALPHA = 1e-6
 """The same before there are so many."""
