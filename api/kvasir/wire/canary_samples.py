@@ -47,7 +47,8 @@ class RevisionSamples:
     answers: int = 0
     """Requests that were answered well."""
     errors: int = 0
-    """Attempts that failed by the replica's fault: 5xx, 429, broken connections, silence."""
+    """Attempts that failed by the replica's fault: 5xx, 429, broken connections, silence, and those
+    whose client left before anything came."""
     refused: int = 0
     """Answers that blame the request: 4xx other than 429."""
     ttft: Histogram = field(default_factory=dict)

@@ -97,11 +97,12 @@ def _model(
         replicas=tuple(replicas),
         policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
-        split=_split(deployment),
+        split=split_of(deployment),
     )
 
 
-def _split(deployment: LLMDeployment) -> SplitSpec | None:
+def split_of(deployment: LLMDeployment) -> SplitSpec | None:
+    """Return the split that an operator has told of; None if none gets a canary."""
     rollout = deployment.status.rollout
     if rollout is None or rollout.split is None:
         return None

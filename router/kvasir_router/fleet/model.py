@@ -98,6 +98,14 @@ class Model:
         if self.split is not None:
             self.split.failed(replica)
 
+    def waited_in_vain(self, replica_id: str) -> None:
+        """A request ended before the replica that had it answered: the client left, or its time
+        was over."""
+        if self.split is not None:
+            for replica in self.replicas.values():
+                if replica.id == replica_id:
+                    self.split.failed(replica)
+
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request. Raises
         PolicyError."""

@@ -18,6 +18,8 @@ CLIENT_CLOSED = 499
 
 # Statuses after which an engine has computed something.
 _COMPUTED = frozenset({200, CLIENT_CLOSED, 504})
+# Statuses of a request whose client left, or whose time was over, before a replica answered.
+_WAITED_IN_VAIN = frozenset({CLIENT_CLOSED, 504})
 _NOTHING_USED = Usage(0, 0)
 
 
@@ -75,6 +77,8 @@ class RequestAccounting:
             model.ended(query, choice, usage)
             if model.split is not None:
                 model.split.answered(query, choice.replica, status, first_byte, seconds, usage)
+        elif status in _WAITED_IN_VAIN:
+            model.waited_in_vain(outcome.replica_id)
             if model.spec.tokenizer is not None and status == 200:
                 self._tokenizing.answered(model, query.chain, choice.replica)
         signals = self._signals.model(model.name)

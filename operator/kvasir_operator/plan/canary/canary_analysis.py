@@ -46,6 +46,9 @@ EARLY_ALPHA = 1e-6
 MIN_COMPARED = 30
 """Samples of each revision below which nothing is compared: the normal approximation does not hold,
 and one bad answer would be a difference."""
+MIN_FAILED = 8
+"""Failed requests of a canary that are compared all the same: routers' circuit breakers keep one
+that fails them all from getting many more."""
 
 
 class Outcome(Enum):
@@ -108,24 +111,20 @@ def figures(samples: CanarySamples, wanted: CanaryAnalysis) -> SamplesStatus:
 
 def _comparisons(samples: CanarySamples, wanted: CanaryAnalysis) -> Iterator[_Comparison]:
     canary, stable = samples.canary, samples.stable
-    if min(canary.requests, stable.requests) >= MIN_COMPARED:
-        for reason, what, field in (
-            (Reason.ERRORS_INCREASED, "requests fail", "errors"),
-            (Reason.REFUSALS_INCREASED, "requests are refused with a 4xx", "refused"),
-        ):
-            yield _compare_ratios(
-                reason,
-                what,
-                (getattr(canary, field), canary.requests),
-                (getattr(stable, field), stable.requests),
-                wanted.error_increase,
-            )
-    for reason, what, mine, theirs, check in (
+    for reason, what, mine, theirs in (
+        (Reason.ERRORS_INCREASED, "requests fail", canary.errors, stable.errors),
+        (Reason.REFUSALS_INCREASED, "requests get a 4xx", canary.refused, stable.refused),
+    ):
+        enough = canary.requests >= MIN_COMPARED or mine >= MIN_FAILED
+        if enough and stable.requests >= MIN_COMPARED:
+            pairs = (mine, canary.requests), (theirs, stable.requests)
+            yield _compare_ratios(reason, what, *pairs, wanted.error_increase)
+    for reason, what, one, other, check in (
         (Reason.TTFT_INCREASED, "TTFT", canary.ttft, stable.ttft, wanted.ttft),
         (Reason.ITL_INCREASED, "ITL", canary.itl, stable.itl, wanted.itl),
     ):
-        if min(sum(mine.values()), sum(theirs.values())) >= MIN_COMPARED:
-            yield from _compare_latencies(reason, what, mine, theirs, check)
+        if min(sum(one.values()), sum(other.values())) >= MIN_COMPARED:
+            yield from _compare_latencies(reason, what, one, other, check)
 
 
 def _compare_ratios(
