@@ -1,8 +1,8 @@
 """A fleet with a canary in virtual time: the operator's plan and a router's split, as they are.
 
 What stands in is the cluster (pods start when their time has come, the status reaches the router a
-second later) and the engines (their answers are drawn). The proxy's part is one rule: what failed is
-sent again, at most twice, if the budget allows.
+second later) and the engines (their answers are drawn). The proxy's part is one rule: a request
+that failed is sent again, at most twice, if the budget allows.
 """
 
 from __future__ import annotations
