@@ -95,6 +95,8 @@ class Routers:
         self.serving: set[str] = set()
         self.loads: dict[str, dict[str, Any]] = {}
         """Scaling signals by model."""
+        self.canaries: dict[str, dict[str, Any]] = {}
+        """Samples of canaries by model."""
         routers = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -102,6 +104,7 @@ class Routers:
                 answers = {
                     "/serving": {"serving": sorted(routers.serving)},
                     "/scaling": {"models": routers.loads},
+                    "/canaries": {"models": routers.canaries},
                 }
                 body = json.dumps(answers.get(self.path)).encode()
                 self.send_response(200 if self.path in answers else 404)
