@@ -57,7 +57,7 @@ class Observed:
     canary_deployment: Object | None = None
     """The Deployment of its canary."""
     canary_samples: CanarySamples | None = None
-    """What all routers that answer have counted under the split of its status; None = nothing."""
+    """Samples that the routers have counted under the split of its status; None = none."""
     pods: tuple[Object, ...] = ()
     """Its engine pods."""
     jobs: tuple[Object, ...] = ()

@@ -58,7 +58,7 @@ class Match(msgspec.Struct, frozen=True, rename="camel"):
     key_id: str = ""
 
 
-class Split(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedSplit(msgspec.Struct, frozen=True, rename="camel"):
     """The operator's word on who gets a canary."""
 
     id: str
@@ -69,7 +69,7 @@ class Split(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RolloutStatus(msgspec.Struct, frozen=True):
-    split: Split | None = None
+    split: ReportedSplit | None = None
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):

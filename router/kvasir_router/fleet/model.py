@@ -7,7 +7,7 @@ from math import ceil
 import structlog
 
 from kvasir_router.discovery.specs import EngineKind, ModelSpec
-from kvasir_router.fleet.canary.split import Split
+from kvasir_router.fleet.canary.split import CanarySplit
 from kvasir_router.fleet.choice import Choice, Kept
 from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.hedge_delay import HedgeDelay
@@ -47,7 +47,7 @@ class Model:
     def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
         self.spec = spec
         self.name = spec.name
-        self.split: Split | None = None if spec.split is None else Split(spec.split)
+        self.split: CanarySplit | None = None if spec.split is None else CanarySplit(spec.split)
         """Canary that gets a part of the requests."""
         self.policy = policy
         self.created = created
@@ -91,7 +91,7 @@ class Model:
         self.spec = spec
         before = None if self.split is None else self.split.spec
         if spec.split != before:
-            self.split = None if spec.split is None else Split(spec.split)
+            self.split = None if spec.split is None else CanarySplit(spec.split)
 
     def replica_failed(self, replica: Replica) -> None:
         """An attempt failed by the replica's fault."""

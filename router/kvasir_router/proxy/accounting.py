@@ -77,10 +77,10 @@ class RequestAccounting:
             model.ended(query, choice, usage)
             if model.split is not None:
                 model.split.answered(query, choice.replica, status, first_byte, seconds, usage)
-        elif status in _WAITED_IN_VAIN:
-            model.waited_in_vain(outcome.replica_id)
             if model.spec.tokenizer is not None and status == 200:
                 self._tokenizing.answered(model, query.chain, choice.replica)
+        elif status in _WAITED_IN_VAIN:
+            model.waited_in_vain(outcome.replica_id)
         signals = self._signals.model(model.name)
         signals.ended(status, first_byte, seconds, usage, query.streams)
         trace_id = self._tracer.ended(outcome) if self._tracer is not None else ""

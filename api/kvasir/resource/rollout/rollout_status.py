@@ -1,4 +1,4 @@
-"""`status.rollout`: how far a canary is. The operator goes on from it, and routers split by it."""
+"""`status.rollout`: the state of a canary, from which the operator goes on and routers split."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RolloutCommand(StrEnum):
 
 
 class RolloutPhase(StrEnum):
-    """How a canary stands, in one word."""
+    """Phase of a canary."""
 
     STARTING = "Starting"
     """Pods of the canary start, as many as the step needs."""
@@ -109,7 +109,7 @@ class SplitStatus(_Written):
 
 
 class RolloutStatus(_Written):
-    """How far the canary is."""
+    """State of a canary."""
 
     phase: Annotated[str, Field(max_length=32)]
     """Starting, Analysing, Paused, Promoting, Promoted or RolledBack."""

@@ -52,7 +52,7 @@ that fails them all from getting many more."""
 
 
 class Outcome(Enum):
-    """What to do with a canary."""
+    """Decision on a canary."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CanaryVerdict:
     """Outcome of one look, and why."""
 
     outcome: Outcome
@@ -80,7 +80,7 @@ class _Comparison:
     message: str
 
 
-def judge(samples: CanarySamples, wanted: CanaryAnalysis) -> Verdict:
+def judge(samples: CanarySamples, wanted: CanaryAnalysis) -> CanaryVerdict:
     """Return the verdict on what was counted until now."""
     compared = list(_comparisons(samples, wanted))
     fewer = min(samples.canary.requests, samples.stable.requests)
@@ -88,18 +88,20 @@ def judge(samples: CanarySamples, wanted: CanaryAnalysis) -> Verdict:
     bad = [each for each in compared if each.beyond and each.chance < alpha]
     if bad:
         worst = min(bad, key=lambda each: each.chance)
-        return Verdict(Outcome.FAILED, worst.reason, worst.message)
+        return CanaryVerdict(Outcome.FAILED, worst.reason, worst.message)
     if fewer < wanted.min_samples:
         message = (
             f"{samples.canary.requests} requests of the canary and {samples.stable.requests} of the"
             f" stable revision were counted; minSamples is {wanted.min_samples}."
         )
-        return Verdict(Outcome.UNDECIDED, Reason.TOO_FEW_SAMPLES, message)
+        return CanaryVerdict(Outcome.UNDECIDED, Reason.TOO_FEW_SAMPLES, message)
     doubtful = next((each for each in compared if each.beyond), None)
     if doubtful is not None:
         message = f"{doubtful.message} It may be chance yet: more samples will tell."
-        return Verdict(Outcome.UNDECIDED, Reason.UNDECIDED, message)
-    return Verdict(Outcome.PASSED, Reason.NO_DIFFERENCE, "The canary does as well as it has to.")
+        return CanaryVerdict(Outcome.UNDECIDED, Reason.UNDECIDED, message)
+    return CanaryVerdict(
+        Outcome.PASSED, Reason.NO_DIFFERENCE, "The canary does as well as it has to."
+    )
 
 
 def figures(samples: CanarySamples, wanted: CanaryAnalysis) -> SamplesStatus:

@@ -1,4 +1,4 @@
-"""How a canary goes on, from its status and what is observed: a state machine without a clock."""
+"""Next state of a canary, from its status and what is observed: a state machine without a clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvasir.resource.rollout.rollout_status import (
 )
 from kvasir.wire.canary_samples import CanarySamples
 from kvasir_operator.objects import format_time
-from kvasir_operator.plan.canary.canary_analysis import Outcome, Verdict, figures, judge
+from kvasir_operator.plan.canary.canary_analysis import CanaryVerdict, Outcome, figures, judge
 
 RUNNING = (RolloutPhase.STARTING, RolloutPhase.ANALYSING, RolloutPhase.PAUSED)
 """Phases in which the canary runs beside a stable revision that stays."""
@@ -164,7 +164,7 @@ def _analyse(
     state: RolloutStatus,
     wanted: Canary,
     facts: CanaryFacts,
-    verdict: Verdict,
+    verdict: CanaryVerdict,
     verb: RolloutCommand | None,
 ) -> RolloutStatus:
     step, analysis = wanted.steps[state.step - 1], wanted.analysis
@@ -254,7 +254,7 @@ def _samples(state: RolloutStatus, facts: CanaryFacts) -> CanarySamples:
 
 
 def _told(
-    state: RolloutStatus, wanted: Canary, samples: CanarySamples, verdict: Verdict
+    state: RolloutStatus, wanted: Canary, samples: CanarySamples, verdict: CanaryVerdict
 ) -> RolloutStatus:
     update = {
         "samples": figures(samples, wanted.analysis),

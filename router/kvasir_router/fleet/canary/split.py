@@ -25,7 +25,7 @@ _NOT_COUNTED = (408, 429, 499)
 """Statuses of a client that was slow or left, and of a full replica, which is a fault already."""
 
 
-class Split:
+class CanarySplit:
     """Decides for each request which revision gets it, and counts how both do."""
 
     def __init__(self, spec: SplitSpec, clock: Callable[[], float] = time.monotonic) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvasir.wire.canary_samples import CanarySamples
 from kvasir_router.discovery.specs import MatchSpec, ReplicaSpec, SplitSpec
 from kvasir_router.fleet.canary.conversation import conversation_key
-from kvasir_router.fleet.canary.split import BURST, KEPT_SECONDS, Split
+from kvasir_router.fleet.canary.split import BURST, KEPT_SECONDS, CanarySplit
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.wire.envelope import UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
@@ -46,9 +46,9 @@ def replica(name: str, revision: str) -> Replica:
     return Replica(ReplicaSpec(name, "127.0.0.1", 1, revision=revision), pool, 100, lambda: None)
 
 
-def split(weight: float | None = 0.1, *matches: MatchSpec, clock: Any = None) -> Split:
+def split(weight: float | None = 0.1, *matches: MatchSpec, clock: Any = None) -> CanarySplit:
     spec = SplitSpec("new.1.1", "new", weight, matches, 50)
-    return Split(spec) if clock is None else Split(spec, clock)
+    return CanarySplit(spec) if clock is None else CanarySplit(spec, clock)
 
 
 @given(st.integers(1, 99), st.integers(1, 3000))
