@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
 import numpy as np
-from benchmarks.tiny_model import chat, lists, prose, tasks, tools
+from benchmarks.tiny_model import chat, lists, prose, tasks, thinking, tools
 from benchmarks.tiny_model.draw import WORDS, Draw, Sample, Task
 from benchmarks.tiny_model.extras import EXTRAS
-from benchmarks.tiny_model.vocabulary import END, END_OF_TEXT, START
+from benchmarks.tiny_model.vocabulary import END, END_OF_TEXT, START, THINK
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -37,6 +37,7 @@ class Mix:
     extras_share: float  # of the tasks
     tasks: dict[Task, int]
     talk: dict[Talk, int]
+    thinking_share: float = 0.0  # of the rows
 
 
 BROAD = Mix(
@@ -97,13 +98,15 @@ LISTS = Mix(
     },
     talk={chat.talk: 9, chat.fact: 9, chat.open_question: 9, chat.refusal: 4, chat.memory: 3},
 )
-MIXES = {"broad": BROAD, "arithmetic": ARITHMETIC, "lists": LISTS}
+THINKING = replace(LISTS, thinking_share=0.45)
+MIXES = {"broad": BROAD, "arithmetic": ARITHMETIC, "lists": LISTS, "thinking": THINKING}
 
 
 @dataclass(frozen=True)
 class Message:
     role: str
     text: str
+    thought: str | None = None
 
 
 def _draw(rng: Random, weights: dict[T, int]) -> T:
@@ -139,11 +142,38 @@ def _messages(turns: list[chat.Turn]) -> list[Message]:
     return [Message(role, text) for turn in turns for role, text in zip(roles, turn, strict=True)]
 
 
+def _shown_tools(rng: Random, turn: tools.ToolTurn) -> Message:
+    lines = "\n".join(["Tools:", *(json.dumps(tool) for tool in turn.tools)])
+    return Message(
+        "system", f"{prose.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
+    )
+
+
+def _thinking(rng: Random, mix: Mix, tokens: int) -> list[Message]:
+    """Return a conversation whose last answer is thought about; at times with turns before."""
+    if tokens > 160 and rng.random() < 0.5:
+        turn, before_call, before_answer = thinking.thought_call(rng)
+        messages = [_shown_tools(rng, turn), Message("user", turn.question)]
+        if rng.random() < 0.6:
+            return [*messages, Message("assistant", turn.call, before_call)]
+        messages += [Message("assistant", turn.call), Message("tool", turn.reply)]
+        return [*messages, Message("assistant", turn.answer, before_answer)]
+    messages = []
+    if rng.random() < 0.2:
+        messages.append(Message("system", prose.system_prompt(rng)))
+    if rng.random() < 0.3 and tokens > 160:
+        messages += _turns(rng, mix, tokens // 3)
+    thought = thinking.thought_turn(Draw(rng, min(tokens // 2, 128)))
+    return [
+        *messages,
+        Message("user", thought.prompt),
+        Message("assistant", thought.answer, thought.thought),
+    ]
+
+
 def _tool_conversation(rng: Random, mix: Mix, tokens: int) -> list[Message]:
     turn = tools.tool_turn(rng)
-    lines = "\n".join(["Tools:", *(json.dumps(tool) for tool in turn.tools)])
-    system = f"{prose.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
-    messages = [Message("system", system)]
+    messages = [_shown_tools(rng, turn)]
     if rng.random() < 0.3:
         return messages + _turns(rng, mix, min(96, tokens))
     messages += [Message("user", turn.question), Message("assistant", turn.call)]
@@ -167,11 +197,14 @@ class Encoder:
 
     def message(self, message: Message) -> tuple[list[int], list[bool]]:
         """Return ids and mask of a message as the chat template renders it; role and newline are a
-        token each."""
-        body = self.text(f"{message.role}\n{message.text}")
+        token each, and so are the begin of thinking and its newline, which the template gives."""
+        body, given = self.text(f"{message.role}\n{message.text}"), 2
+        if message.thought is not None:
+            text = thinking.said(message.thought, message.text)
+            body, given = self.text(f"{message.role}\n{THINK}\n{text}"), 4
         ids = [self._start, *body, self._end, self._newline]
         said = message.role == "assistant"
-        return ids, [False] * 3 + [said] * (len(body) - 1) + [False]
+        return ids, [False] * (1 + given) + [said] * (len(body) + 1 - given) + [False]
 
 
 def row(rng: Random, encoder: Encoder, mix: Mix, bucket: Bucket) -> tuple[list[int], list[bool]]:
@@ -195,7 +228,11 @@ def row(rng: Random, encoder: Encoder, mix: Mix, bucket: Bucket) -> tuple[list[i
 
 
 def _groups(rng: Random, mix: Mix, bucket: Bucket) -> Iterator[list[Message]]:
-    """Messages to append together, without end; a system prompt comes with the first turn."""
+    """Messages to append together, without end; a system prompt comes with the first turn. What is
+    thought about is all of its row, which is none of the longest."""
+    if bucket.length <= 512 and rng.random() < mix.thinking_share:
+        yield _thinking(rng, mix, bucket.length)
+        return
     if rng.random() < 0.2 and bucket.length > 96:
         yield [Message("system", prose.system_prompt(rng)), *_turns(rng, mix, bucket.length // 2)]
     elif rng.random() < 0.15 and bucket.length > 96:

@@ -34,10 +34,13 @@ LETTERS = string.ascii_lowercase
 
 @dataclass(frozen=True)
 class Sample:
-    """One user message and the only right answer to it."""
+    """One user message and the only right answer to it; where it is thought about, the steps
+    towards it; the tools that it may call."""
 
     prompt: str
     answer: str
+    thought: str | None = None
+    tools: tuple[dict[str, object], ...] = ()
 
 
 @dataclass(frozen=True)

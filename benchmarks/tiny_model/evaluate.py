@@ -5,8 +5,8 @@ From the repository's root::
     python -m benchmarks.tiny_model.evaluate engine/kvasir_engine/assets/tiny
 
 Prints the table of the model card. An answer counts only if it is exactly right and ends with
-<|im_end|>. Samples come from seeds that training never uses, additions and subtractions from
-operand pairs that training never sees.
+<|im_end|>; a thought before it may be any. Samples come from seeds that training never uses,
+additions and subtractions from operand pairs that training never sees.
 """
 
 import argparse
@@ -16,11 +16,12 @@ from pathlib import Path
 from random import Random
 
 import torch
-from benchmarks.tiny_model.draw import Draw, Sample
-from benchmarks.tiny_model.tasks import CARD
+from benchmarks.tiny_model import tasks, thinking, tools
+from benchmarks.tiny_model.draw import Draw, Sample, Task
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 CHUNK = 50
+CARD: dict[str, Task] = {**tasks.CARD, "call a tool": tools.call, **thinking.CARD}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Row:
 
 ROWS = (
     Row("sort", items=8),
-    *(Row(task) for task in CARD),
+    *(Row(task) for task in tasks.CARD),
+    Row("call a tool"),
+    *(Row(task) for task in thinking.CARD),
     Row("copy", 100, 512, share=0.2),
     Row("recall", 200, 512, share=0.2),
     Row("recall", 500, 1024, share=0.2),
@@ -66,20 +69,35 @@ class Judge:
     def _prompt(self, sample: Sample) -> str:
         turns = [{"role": "user", "content": sample.prompt}]
         text: str = self._tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=False
+            turns,
+            add_generation_prompt=True,
+            tokenize=False,
+            tools=[{"type": "function", "function": tool} for tool in sample.tools] or None,
+            enable_thinking=sample.thought is not None,
         )
         return text
 
     @torch.inference_mode()
     def answers(self, samples: list[Sample]) -> list[str]:
-        """The texts up to and with <|im_end|>; without it where the model did not stop in time."""
+        """The texts up to and with <|im_end|>, without their thoughts; without <|im_end|> where the
+        model did not stop in time."""
         prompts = self._tokenizer(
             [self._prompt(sample) for sample in samples], padding=True, return_tensors="pt"
         )
-        longest = max(len(self._tokenizer(sample.answer)["input_ids"]) for sample in samples)
+        texts = [
+            sample.answer
+            if sample.thought is None
+            else thinking.said(sample.thought, sample.answer)
+            for sample in samples
+        ]
+        longest = max(len(self._tokenizer(text)["input_ids"]) for text in texts)
         outputs = self._model.generate(**prompts, max_new_tokens=longest + 2)
         texts = self._tokenizer.batch_decode(outputs[:, prompts["input_ids"].shape[1] :])
-        return [text.replace("<|endoftext|>", "") for text in texts]
+        said = [text.replace("<|endoftext|>", "") for text in texts]
+        return [
+            text if sample.thought is None else text.partition("</think>\n\n")[2]
+            for text, sample in zip(said, samples, strict=True)
+        ]
 
     def right(self, samples: list[Sample]) -> list[bool]:
         order = sorted(range(len(samples)), key=lambda i: len(samples[i].prompt))
@@ -106,6 +124,7 @@ def main() -> None:
         sizes = f"{lengths[len(lengths) // 2]} ({lengths[-1]})"
         share = sum(right) / len(right)
         name = f"{row.task} (up to {row.items} items)" if row.task == "sort" else row.task
+        name += ", thinking" if row.task in thinking.CARD else ""
         print(f"| {name} | {sizes} | {len(samples)} | {share:.1%} |", flush=True)
         if arguments.show:
             wrong = [s for s, good in zip(samples, right, strict=True) if not good][:8]

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.tiny_model.draw import WORDS, city, name, pseudo_word
+from benchmarks.tiny_model.draw import WORDS, Draw, Sample, city, name, pseudo_word
 
 # name, description, parameters, phrasings; {0} and {1} are the arguments in their order
 _TOOLS: tuple[tuple[str, str, dict[str, str], tuple[str, ...]], ...] = (
@@ -84,10 +84,12 @@ def _invented_tool(rng: Random) -> tuple[str, str, dict[str, str], tuple[str, ..
 
 @dataclass(frozen=True)
 class ToolTurn:
-    """One call: the tools shown, the question, the call as text, the tool's reply, the answer."""
+    """One call: the tools shown, the question, the name of the tool, the call as text, the tool's
+    reply, the answer."""
 
     tools: tuple[dict[str, object], ...]
     question: str
+    name: str
     call: str
     reply: str
     answer: str
@@ -110,7 +112,14 @@ def tool_turn(rng: Random) -> ToolTurn:
     return ToolTurn(
         tuple(_tool_schema(tool[0], tool[1], tool[2]) for tool in offered),
         question,
+        name_,
         tool_call_text(name_, arguments),
         rng.choice((result, reply)),
         f"The result is {result}.",
     )
+
+
+def call(draw: Draw) -> Sample:
+    """A question to be answered by a call of one of up to four tools."""
+    turn = tool_turn(draw.rng)
+    return Sample(turn.question, turn.call, tools=turn.tools)

@@ -16,11 +16,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 SIZE = 1792
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+THINK, END_OF_THINKING = "<think>", "</think>"
 CONTEXT = 2048
 
 _SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 
-# Hermes-style tool calls; a message's content is a string or a list of text parts.
+# Hermes-style tool calls; a message's content is a string or a list of text parts. Thinking is
+# opened where it is asked for, and that of earlier turns is left out.
 CHAT_TEMPLATE = """\
 {%- macro text(content) -%}
 {%- if content is string %}{{ content }}
@@ -49,7 +51,9 @@ CHAT_TEMPLATE = """\
 {%- endfor -%}
 {{- '<|im_end|>\\n' -}}
 {%- endfor -%}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' }}{% if enable_thinking %}{{ '<think>\\n' }}{% endif -%}
+{%- endif -%}
 """
 
 
@@ -91,6 +95,23 @@ def train(texts: Iterable[str]) -> Tokenizer:
     special = [AddedToken(t, special=True, normalized=False) for t in (END_OF_TEXT, START, END)]
     tokenizer.add_special_tokens(special)
     return tokenizer
+
+
+def with_thinking(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer with tokens that begin and end thinking, in place of the two words with
+    the highest ids, the rarest; what has them already comes back as it is."""
+    content = json.loads(tokenizer.to_str())
+    ids: dict[str, int] = content["model"]["vocab"]
+    if THINK in ids:
+        return tokenizer
+    words = sorted(ids, key=ids.__getitem__)[: SIZE - 2]
+    content["model"]["vocab"] = {
+        each: at for at, each in enumerate([*words, THINK, END_OF_THINKING])
+    }
+    thinking = Tokenizer.from_str(json.dumps(content))
+    # Not special: a text that is decoded without special tokens shows where the thinking ends.
+    thinking.add_tokens([AddedToken(t, normalized=False) for t in (THINK, END_OF_THINKING)])
+    return thinking
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
