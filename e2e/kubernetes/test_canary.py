@@ -87,7 +87,7 @@ async def test_bad_canaries_are_rolled_back_and_a_good_one_is_promoted_under_loa
     expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
     stable = await asyncio.to_thread(names, deployment)
     async with Load(plan, expected) as load:
-        change = {"engine": {"image": "localhost/none:1"}}
+        change: dict[str, Any] = {"engine": {"image": "localhost/none:1"}}
         await asyncio.to_thread(deployment.patch, change)
         found = await asyncio.to_thread(ends, deployment, "RolledBack")
         assert found["reason"] == "StartFailed"
