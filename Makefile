@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
-  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs e2e e2e-all soak
+  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
 # few long tests begin early, not last.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
-SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/soaking e2e/gpu
+SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
 VERSIONED := tests/integration/api/test_crd_writer.py tests/integration/chart tests/integration/operator \
@@ -69,7 +69,7 @@ lock: install  ## resolve every set anew into locks/
 	@for set in sim engine download router operator docs dev up; do \
 	  case $$set in sim|engine|download) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
 	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
-	@$(LOCK) --group clients -o locks/clients.txt
+	@for group in clients engines; do $(LOCK) --group $$group -o locks/$$group.txt || exit 1; done
 	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
 	@echo "pip-audit>=2.10.1" | $(LOCK) - -o locks/audit.txt
 
@@ -90,6 +90,9 @@ config-docs: install  ## write docs/router-config.md from the models of the rout
 
 client-docs: install  ## write the table of docs/clients.md from the tests of e2e/clients and the locks
 	PYTHONPATH=e2e $(BIN)/python -m clients.page
+
+engine-docs: install  ## write the table of docs/engine_types.md from the table of engine types
+	$(BIN)/python scripts/engine_type_docs.py
 
 terminal: install  ## draw docs/images/terminal.svg from a real `kvasir up` and `kvasir chat`
 	$(BIN)/python scripts/record_terminal.py
@@ -143,6 +146,10 @@ clients: install  ## clients of Python and JavaScript against the tiny model; th
 	@.venv/tools/bin/uv pip sync -q --python .venv/clients/bin/python locks/clients.txt
 	@e2e/clients/javascript/install.sh
 	@$(BIN)/pytest e2e/clients --durations=20
+
+engines: install  ## an engine of others, transformers serve, behind the router: streams, usage, replacement
+	@e2e/engines/install.sh
+	@$(BIN)/pytest e2e/engines --durations=20
 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
 	@$(E2E)

@@ -1,5 +1,6 @@
-"""Write docs/benchmarks.md, docs/zoo.md, the README's comparison and the table of JSON Schema's
-keywords in docs/structured_outputs.md from benchmarks/results.
+"""Write docs/benchmarks.md, docs/zoo.md, the README's comparison, the table of JSON Schema's
+keywords in docs/structured_outputs.md and the study in docs/autoscaling.md from
+benchmarks/results.
 
 python benchmarks/report.py [--check]
 
@@ -16,12 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from common import NOTES, RESULTS, ROOT, markdown_table, render
+from scaling_page import scaling_plot, scaling_section
 from zoo_page import zoo_page
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 ZOO = ROOT / "docs" / "zoo.md"
 README = ROOT / "README.md"
 STRUCTURED = ROOT / "docs" / "structured_outputs.md"
+SCALING = ROOT / "docs" / "autoscaling.md"
+PLOT = ROOT / "docs" / "images" / "autoscaling.svg"
+SCALED = RESULTS / "cpu" / "autoscaling.json"
 _BEGIN, _END = "<!-- made by benchmarks/report.py -->\n", "<!-- end -->\n"
 _ENGINE = {
     "decode_bs1": "decode, 1 sequence, ms a token",
@@ -70,6 +75,7 @@ ORDER = (
     "router_bodies",
     *("router_benefit_capacity", "router_benefit_chat", "router_benefit_agent"),
     *("router_benefit_nosharing", "router_scaling", "router_events", "router_fairness"),
+    "autoscaling",
 )
 HEAD = """\
 # Benchmarks
@@ -187,6 +193,10 @@ def _filled(text: str, tables: str) -> str:
     return before + begin + tables + end + after
 
 
+def _text_of(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
 def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -196,12 +206,14 @@ def main() -> None:
         ZOO: zoo_page(RESULTS),
         README: _filled(README.read_text(), comparison(RESULTS)),
         STRUCTURED: _filled(STRUCTURED.read_text(), keywords(RESULTS)),
+        SCALING: _filled(SCALING.read_text(), scaling_section(_read(SCALED))),
+        PLOT: scaling_plot(_read(SCALED)),
     }
     if not parser.parse_args().check:
         for path, text in made.items():
             path.write_text(text)
         return
-    differ = [path.name for path, text in made.items() if path.read_text() != text]
+    differ = [path.name for path, text in made.items() if _text_of(path) != text]
     if differ:
         wrong = " and ".join(differ)
         sys.exit(f"{wrong} differs from the results; run python benchmarks/report.py.")

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class VirtualEngine:
 class Asked:
     """A request on its way: what the queue knows, and the engine."""
 
-    streams, moving = True, False
+    streams, moving, patience = True, False, inf
 
     def __init__(self, router: VirtualRouter, prompt: Prompt, output: int, load: Load) -> None:
         self._router = router
@@ -146,6 +147,10 @@ class Asked:
     def preferred_has_room(self) -> bool:
         """Waiter.preferred_has_room."""
         return self.model.prefers_room(self.query)
+
+    def fall_back(self, reason: str) -> bool:
+        """Waiter.fall_back: there is no other model."""
+        return False
 
     def start(self) -> None:
         """Waiter.start."""

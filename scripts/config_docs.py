@@ -14,7 +14,13 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from kvasir_router.admission.keys import ApiKey, KeyFile
-from kvasir_router.discovery.file_schema import FileCanary, FileConfig, FileModel, FileReplica
+from kvasir_router.discovery.file_schema import (
+    FileCanary,
+    FileConfig,
+    FileMetrics,
+    FileModel,
+    FileReplica,
+)
 from kvasir_router.policy.registry import policy_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "router-config.md"
@@ -34,6 +40,7 @@ _SECTIONS: list[tuple[str, str, list[tuple[str, type[BaseModel]]]]] = [
             ("The file", FileConfig),
             ("`models[]`", FileModel),
             ("`models[].replicas[]`", FileReplica),
+            ("`models[].replicas[].metrics`", FileMetrics),
             ("`canaries[]`", FileCanary),
         ],
     ),
@@ -66,7 +73,10 @@ def page() -> str:
         for name, model in models:
             text += f"\n### {name}\n\n{model.__doc__}\n\n" if model.__doc__ else f"\n### {name}\n\n"
             text += "| field | type | default | meaning |\n|---|---|---|---|\n"
-            meanings = _docstrings(model)
+            parents = [each for each in model.__mro__[1:] if issubclass(each, BaseModel)]
+            meanings: dict[str, str] = {}
+            for each in (*reversed(parents[: parents.index(BaseModel)]), model):
+                meanings |= _docstrings(each)
             for field, info in model.model_fields.items():
                 if field not in meanings:
                     raise ValueError(f"{model.__name__}.{field} has no docstring")

@@ -26,7 +26,14 @@ app = typer.Typer(add_completion=False)
 @takes_flags_of(OperatorSettings, panels=PANELS)
 def operator(**flags: Any) -> None:
     """Keep engines, volumes and policies in the cluster as its LLMDeployments say."""
-    run_until_stopped(settings_from(OperatorSettings, flags))
+    settings = settings_from(OperatorSettings, flags)
+    low, high = settings.router_min_replicas, settings.router_max_replicas
+    if low > high:
+        raise typer.BadParameter(
+            f"--router-min-replicas {low} is above --router-max-replicas {high}; lower it or raise"
+            " the other"
+        )
+    run_until_stopped(settings)
 
 
 def run_until_stopped(settings: OperatorSettings) -> None:

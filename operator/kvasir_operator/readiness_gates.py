@@ -20,7 +20,7 @@ from kvasir.kube.objects import (
     Object,
     annotation,
     condition,
-    container_status,
+    container_run,
     holds,
     is_terminating,
     label,
@@ -37,6 +37,8 @@ from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 
 _EVERY_SECONDS = 0.5
+_EXTERNAL_SECONDS = 4.0
+"""Seconds between two questions on servers of others, while nobody waits."""
 _WRITE_SECONDS = 5.0
 _LONGEST_PAUSE = 10.0
 _WRITERS = 16
@@ -91,7 +93,8 @@ class ReadinessGates:
 
     async def run(self) -> None:
         """Look for ever: whenever a pod has changed or a router answers, and twice a second while
-        a pod waits or a router is silent: nothing else would tell that it answers again."""
+        a pod waits or a router is silent: nothing else would tell that it answers again. Routers
+        are asked more seldom while there are only servers of others to ask for."""
         try:
             async with self._routers.client() as client, asyncio.TaskGroup() as tasks:
                 for _ in range(_WRITERS):
@@ -99,11 +102,14 @@ class ReadinessGates:
                 while True:
                     self._news.clear()
                     asks = self._look() or bool(self._routers.silent())
+                    seconds = _EVERY_SECONDS if asks else _EXTERNAL_SECONDS
                     if asks:
                         self._routers.ask(client, self.wake)
+                    elif self._asks_routers and self._view.has_external():
+                        self._routers.ask(client, lambda: None)
                     self._metrics.silent_routers(len(self._routers.silent()))
                     try:
-                        await asyncio.wait_for(self._news.wait(), _EVERY_SECONDS if asks else None)
+                        await asyncio.wait_for(self._news.wait(), seconds)
                     except TimeoutError:
                         continue
                     # News come in bursts
@@ -173,10 +179,7 @@ class ReadinessGates:
 
 def run_of(pod: Object) -> str:
     """Name this run of the pod's engine as routers do; "" before its container has a status."""
-    status = container_status(pod, labels.ENGINE_CONTAINER)
-    if not status:
-        return ""
-    return f"{pod['metadata']['uid']}/{status.get('restartCount', 0)}"
+    return container_run(pod, labels.ENGINE_CONTAINER)
 
 
 def awaits_confirmation(pod: Object) -> bool:

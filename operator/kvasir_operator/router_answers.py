@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import httpx
 import structlog
@@ -22,6 +22,7 @@ SILENT_SECONDS = 15.0
 """A Ready router that was asked for this long without an answer is not waited for."""
 _PAUSE_SECONDS = 5.0
 _MAX_BYTES = 4 << 20
+_MAX_PROBLEM = 240
 
 _log = structlog.get_logger("kvasir_operator.router_answers")
 
@@ -37,6 +38,8 @@ class _Router:
     """Since when it has been asked without an answer."""
     runs: frozenset[str] | None = None
     """The engines' runs in its last answer; None = it has never answered."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Reasons for which servers of others do not serve, by their runs, in its last answer."""
     task: asyncio.Task[None] | None = None
     reported: bool = False
     """The log has its silence."""
@@ -80,6 +83,12 @@ class RouterAnswers:
         counted = [each for each in self._routers.values() if not self._is_silent(each)]
         return bool(counted) and all(each.runs is not None and run in each.runs for each in counted)
 
+    def problem(self, run: str) -> str:
+        """Return why one of the Ready routers that answer does not send requests to a server of
+        others; "" = none has told."""
+        counted = [each for each in self._routers.values() if not self._is_silent(each)]
+        return next((it for each in counted if (it := each.problems.get(run))), "")
+
     def silent(self) -> tuple[str, ...]:
         """Return the names of the Ready routers that are not waited for."""
         ready = self._view.ready_routers(self._settings.router_namespace)
@@ -116,8 +125,18 @@ class RouterAnswers:
                 status, body = await ask(client, pod, port, "/serving", _MAX_BYTES)
             if status != httpx.codes.OK:
                 raise NoAnswerError(f"it answers with status {status}")
-            router.runs = frozenset(str(each) for each in json.loads(body)["serving"])
-        except (NoAnswerError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            answer = json.loads(body)
+            router.runs = frozenset(str(each) for each in answer["serving"])
+            problems = answer.get("problems") or {}  # routers of earlier versions have none
+            router.problems = {str(run): str(why)[:_MAX_PROBLEM] for run, why in problems.items()}
+        except (
+            NoAnswerError,
+            TimeoutError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
             _log.debug("a router does not answer", router=router.name, error=repr(error))
         else:
             router.unanswered, router.reported = self._now(), False

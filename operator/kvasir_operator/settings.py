@@ -104,6 +104,22 @@ class OperatorSettings:
         "Service of that port, in --router-namespace, by which KEDA finds the routers.",
         ROUTERS,
     )
+    router_deployment: str = flag(
+        "",
+        "Deployment of the routers, in --router-namespace, to scale by what they carry.",
+        ROUTERS,
+        show_default="none",
+    )
+    router_min_replicas: int = flag(2, "Routers at least, when they are scaled.", ROUTERS, min=1)
+    router_max_replicas: int = flag(
+        8, "Routers at most, when they are scaled.", ROUTERS, min=1, max=64
+    )
+    router_in_flight: int = flag(
+        1000, "Requests that one router is meant to carry at once, streams too.", ROUTERS, min=1
+    )
+    router_requests_per_second: int = flag(
+        500, "Requests a second that one router is meant to take.", ROUTERS, min=1
+    )
     fleet_secret: FleetSecretFile = flag(
         FleetSecretFile(),
         "File with the secret that routers and engines share, read again when it changes.",

@@ -9,8 +9,12 @@ from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import claim_and_path, model_directory
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache
+from kvasir.resource.engines.served_api_spec import CustomPorts
 from kvasir.resource.spec import Spec
 from kvasir_operator.settings import Images
+
+_NAMED = "KVASIR_SERVED_NAME"
+"""Variable that tells an engine of type custom its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,27 @@ def storage_of(spec: Spec, name: str) -> Storage:
 
 def image_of(spec: Spec, images: Images) -> str:
     """The engine's image; "" when none is known."""
-    return spec.engine.image or getattr(images, device_of(spec))
+    own = getattr(images, device_of(spec)) if spec.engine.type == "kvasir" else ""
+    return spec.engine.image or own
+
+
+def ports_of(spec: Spec) -> dict[str, int]:
+    """Return the engine's ports by the names they have in its pod and its Service."""
+    engine = spec.engine
+    if engine.type == "kvasir":
+        return dict(labels.ENGINE_PORTS)
+    if engine.type == "custom":
+        given: dict[str, int] = (engine.ports or CustomPorts()).model_dump(exclude_none=True)
+        return given
+    names = ("http", "events", "replay") if spec.router.tokenizer else ("http",)
+    return {name: labels.ENGINE_PORTS[name] for name in names}
 
 
 def download_image_of(spec: Spec, images: Images) -> str:
     """The image of the model's download; "" when none is known."""
     own = (spec.cache or Cache()).download.image
-    return own or images.download or image_of(spec, images)
+    engine = image_of(spec, images) if spec.engine.type == "kvasir" else images.cpu
+    return own or images.download or engine
 
 
 def device_of(spec: Spec) -> str:
@@ -59,13 +77,24 @@ def device_of(spec: Spec) -> str:
 
 def secrets_of(spec: Spec) -> set[str]:
     """Names of all Secrets that a deployment refers to."""
+    if spec.external is not None:
+        keys = (each.key.secret_ref for each in spec.external.urls if each.key is not None)
+        return {each.name for each in keys if each is not None}
     names = mounted_secrets(spec)
     return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
 
 
 def mounted_secrets(spec: Spec) -> set[str]:
     """Names of the Secrets that engines see: a change of theirs restarts engines."""
-    return {each.value_from.secret_key_ref.name for each in spec.engine.env if each.value_from}
+    return spec.engine.secrets()
+
+
+def required_secrets(spec: Spec) -> set[str]:
+    """Names of the Secrets without which engines or the download cannot start."""
+    if spec.external is not None:
+        return secrets_of(spec)
+    names = spec.engine.secrets(required=True)
+    return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
 
 
 def names_served_by(pod: Object) -> set[str]:
@@ -76,7 +105,8 @@ def names_served_by(pod: Object) -> set[str]:
     for container in pod["spec"]["containers"]:
         if container["name"] == labels.ENGINE_CONTAINER:
             words = [*(container.get("command") or ()), *(container.get("args") or ())]
-            return set(_values_of("--served-model-name", words))
+            told = {it.get("value") for it in container.get("env") or () if it["name"] == _NAMED}
+            return set(_values_of("--served-model-name", words)) | (told - {None})
     return set()
 
 

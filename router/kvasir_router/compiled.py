@@ -66,6 +66,7 @@ MODULES = (
     "kvasir_router.proxy.client_response",
     "kvasir_router.proxy.event_stream",
     "kvasir_router.proxy.failures.failure",
+    "kvasir_router.proxy.fallbacks",
     "kvasir_router.proxy.kept_answer",
     "kvasir_router.proxy.gateway",
     "kvasir_router.wire.endpoints",

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -34,7 +34,7 @@ class FileWatch:
     than before."""
 
     def __init__(self, *paths: Path) -> None:
-        self._paths = paths
+        self._paths = self._always = paths
         self._seen: list[tuple[int, ...] | None] | None = None
 
     def changed(self) -> bool:
@@ -42,6 +42,15 @@ class FileWatch:
         stamps = [_stamp(path) for path in self._paths]
         before, self._seen = self._seen, stamps
         return stamps != before
+
+    def watch_too(self, paths: Iterable[Path]) -> None:
+        """Look at these beside those that it was made for, in place of those before; what they are
+        now has been seen."""
+        wanted = (*self._always, *paths)
+        if wanted != self._paths:
+            seen = dict(zip(self._paths, self._seen or (), strict=False))
+            self._seen = [seen[path] if path in seen else _stamp(path) for path in wanted]
+            self._paths = wanted
 
     async def looks(self) -> AsyncIterator[None]:
         """Come round when something may have changed, and at least twice a second, for ever."""

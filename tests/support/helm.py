@@ -59,7 +59,7 @@ SETS: dict[str, Object] = {
         "engine": {"images": {"cuda": {"registry": "other.example.com", "tag": "2.0"}}},
         "router": {
             "image": {"digest": "sha256:" + "0" * 64},
-            "replicas": 3,
+            "autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 12},
             "service": {
                 "type": "LoadBalancer",
                 "port": 443,

@@ -61,6 +61,8 @@ class FakeApi:
     port: int = 0
     objects: dict[str, Object] = field(default_factory=dict)
     """Objects by uid; each has its list's path under "path"."""
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Data of Secrets by their path."""
     version: int = 100
     watches: list[Watch] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -171,10 +173,16 @@ class FakeApi:
         self.requests.append((parts.path, query))
         self.headers.append(head)
         kind = "watch" if query.get("watch") == "true" else "list"
+        if "/secrets/" in parts.path:
+            kind = "secret"
         status = self.refuse.get(kind) or self.refuse.get("all")
         if status:
             body = json.dumps({"kind": "Status", "message": "on order", "code": status}).encode()
             _write(writer, status, body)
+        elif kind == "secret":
+            found = self.secrets.get(parts.path)
+            told = {"kind": "Status", "code": 404} if found is None else {"data": found}
+            _write(writer, 404 if found is None else 200, json.dumps(told).encode())
         elif kind == "list":
             self._list(parts.path, query, writer)
         else:

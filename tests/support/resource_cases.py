@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.engine_cases import ENGINES, REFUSED_ENGINES
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
 TINY = "builtin://kvasir-tiny"
 GPU = "nvidia.com/gpu"
+
+
+WORK = {"start": "30 7 * * MON-FRI", "end": "0 19 * * 1-5", "minReplicas": 2}
+
+
+def scheduled(**more: Any) -> dict[str, Any]:
+    """A spec with one schedule; None takes a field of it out."""
+    schedule = {name: value for name, value in {**WORK, **more}.items() if value is not None}
+    return spec(autoscaling={"maxReplicas": 4, "schedules": [schedule]})
 
 
 def spec(uri: str = HUB, **more: Any) -> dict[str, Any]:
@@ -32,6 +42,7 @@ ACCEPTED = {
             ]
         }
     ),
+    **ENGINES,
     "kv type": spec(engine={"kvCacheDtype": "fp8_e4m3"}),
     "memory": spec(engine={"config": {"kvCacheMemoryBytes": "24Gi"}}),
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
@@ -99,11 +110,81 @@ ACCEPTED = {
         }
     ),
     "scaling by others": spec(autoscaling={"controller": "keda", "maxReplicas": 3}),
+    "schedules": spec(
+        autoscaling={
+            "minReplicas": 0,
+            "maxReplicas": 4,
+            "schedules": [
+                {**WORK, "name": "work", "timezone": "America/Argentina/Buenos_Aires"},
+                {"start": "*/30 0-6/2 1,15 JAN-mar *", "durationSeconds": 60, "minReplicas": 0}
+                | {"maxReplicas": 8, "timezone": "Etc/GMT+5"},
+            ],
+        }
+    ),
     "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
     "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
 }
+
+
+def upstream(**more: Any) -> dict[str, Any]:
+    """A model that one server of others serves."""
+    return {"model": {}, "external": {"urls": [{"url": "https://a.example/v1", **more}]}}
+
+
+SECRET_KEY = {"secretRef": {"name": "s", "key": "k"}}
+ACCEPTED |= {
+    "a server of others": upstream(),
+    "all of a server of others": upstream(
+        model="large-2",
+        key=SECRET_KEY,
+        keyHeader="x-api-key",
+        caBundle="-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
+        serverName="b.example",
+        healthPath="/health?x=1",
+    ),
+    "a server of the cluster": upstream(
+        url="http://vllm.models.svc:8000", key=SECRET_KEY, allowPlainKey=True
+    ),
+    "a server by its address": upstream(url="http://[fd00::1]:8000/x/v1/"),
+    "pods of others": {
+        "model": {},
+        "external": {
+            "pods": {"matchLabels": {"app": "x"}, "port": 1, "engine": "vllm", "model": "a/b"}
+        },
+    },
+    "fallbacks": spec(fallbacks=["a", "org/b"], router={"fallbackSeconds": 0}),
+}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({}, "spec.model: Required value"),
+    "neither model nor servers": ({"model": {}}, "model.uri is missing or not alone"),
+    "model and servers": (
+        {**upstream(), "model": {"uri": HUB}},
+        "model.uri is missing or not alone",
+    ),
+    "servers' revision": (
+        {**upstream(), "model": {"revision": "x"}},
+        "revision and secretRef are of a model with uri",
+    ),
+    "servers' cache": ({**upstream(), "cache": {}}, "no engine is made for external"),
+    "pods of no label": (
+        {"model": {}, "external": {"pods": {"matchLabels": {}}}},
+        "should have at least 1 properties",
+    ),
+    "no server": ({"model": {}, "external": {"urls": []}}, "external names no server"),
+    "server's scheme": (upstream(url="ftp://a.example"), "should match"),
+    "server's user": (upstream(url="https://u:p@a.example/v1"), "should match"),
+    "server's key on one machine": (upstream(key={"env": "A"}), "env and file are for one machine"),
+    "server's keys": (upstream(key={}), "give one of secretRef, env and file"),
+    "server's key in the open": (
+        upstream(url="http://a.example", key=SECRET_KEY),
+        "the key would be sent without TLS",
+    ),
+    "server's authorities": (
+        upstream(url="http://a.example", serverName="b.example"),
+        "caBundle and serverName are for TLS",
+    ),
+    "fallbacks": (spec(fallbacks=["a", "a"]), "Duplicate value"),
     "scheme": (spec("ftp://x"), "uri must be hf://ORG/NAME"),
     "path": (spec("/models/x"), "uri must be hf://ORG/NAME"),
     "revision": (spec(TINY, model={"revision": "x"}), "revision has a meaning only with hf://"),
@@ -124,6 +205,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "this variable is set by Kvasir",
     ),
     "env's value": (spec(engine={"env": [{"name": "A"}]}), "give either value or valueFrom"),
+    **REFUSED_ENGINES,
     "env twice": (
         spec(engine={"env": [{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]}),
         "Duplicate value",
@@ -214,6 +296,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "maxSurge and maxUnavailable cannot both be 0; raise one",
     ),
     **{name: (spec(template=template), told) for name, (template, told) in TAKEN.items()},
+    "cron": (
+        scheduled(start="0 24 * * *"),
+        "start 0 24 * * * is no cron expression; write five fields: minute, hour, day of month",
+    ),
+    "cron's fields": (scheduled(end="0 0 8 * * *"), "end 0 0 8 * * * is no cron expression"),
+    "cron's step": (scheduled(start="*/0 8 * * *"), "start */0 8 * * * is no cron expression"),
+    "cron's words": (scheduled(start="@weekly   "), "start @weekly    is no cron expression"),
+    "zone": (scheduled(timezone="Mars/Base"), "Mars/Base"),
+    "offset": (
+        scheduled(timezone="+02:00"),
+        "timezone +02:00 is no time zone; write one of the IANA database, for example",
+    ),
+    "local zone": (scheduled(timezone="Local"), "timezone Local is no time zone"),
+    "no end": (scheduled(end=None), "a schedule ends either at end or after durationSeconds"),
+    "two ends": (scheduled(durationSeconds=60), "a schedule ends either at end or after"),
+    "end at start": (scheduled(end=WORK["start"]), "start and end are the same"),
+    "bounds of a schedule": (
+        scheduled(minReplicas=3, maxReplicas=2),
+        "the schedule's minReplicas is above its maxReplicas",
+    ),
+    "schedule beyond the maximum": (
+        scheduled(minReplicas=5),
+        "the largest minReplicas of the spec and a schedule is above that one's maxReplicas",
+    ),
+    "no schedule": (
+        spec(autoscaling={"maxReplicas": 4, "schedules": []}),
+        "should have at least 1 items",
+    ),
     "no target": (
         spec(autoscaling={"maxReplicas": 3, "targets": {}}),
         "targets has none; give one, such as concurrency, or remove it",
@@ -221,12 +331,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"{name} of others": (
             spec(autoscaling={"controller": "hpa", "maxReplicas": 3, name: value}),
-            "targets, behavior and minReplicas 0 are for controller kvasir",
+            "targets, behavior, schedules and minReplicas 0 are for controller kvasir",
         )
         for name, value in (
             ("targets", {"queue": 1}),
             ("behavior", {}),
             ("minReplicas", 0),
+            ("schedules", [WORK]),
         )
     },
     "policy": (spec(router={"policy": "best"}), "Unsupported value"),
@@ -249,6 +360,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "accessModes of an existing volume cannot change",
     ),
 }
+EXTERNAL_LATER = "external cannot be set or removed later"
 NAMES = {
     "a" * 53: "metadata.name is longer than 52 characters",
     "a.b": "metadata.name must begin with a letter",

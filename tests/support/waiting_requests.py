@@ -1,6 +1,6 @@
 """Requests that wait in a queue, a model with places, and a clock that a test sets."""
 
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from kvasir_router.admission.ticket import Ticket
@@ -40,6 +40,10 @@ class Asking:
         self.streams = streams
         self.moving = False
         self.preferred_has_room = True
+        self.patience = inf
+        self.fallback_reason = ""
+        """Reason for which it went to another model."""
+        self.has_fallback = False
         self.state = "new"
         self.answer: Any = None
         self.beats = 0
@@ -59,6 +63,11 @@ class Asking:
         else:
             self.state = "waits"
             self.queue.join(self)
+
+    def fall_back(self, reason: str) -> bool:
+        if self.has_fallback:
+            self.state, self.fallback_reason = "elsewhere", reason
+        return self.has_fallback
 
     def refuse(self, answer) -> None:
         self.state = "refused"

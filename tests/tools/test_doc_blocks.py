@@ -21,6 +21,7 @@ import yaml
 from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shell
 
 from kvasir.cli.commands import COMMANDS, load_command
+from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.keys import KeyFile
 from kvasir_router.discovery.file_schema import FileConfig
@@ -29,7 +30,12 @@ from kvasir_router.policy.registry import check_policy
 LANGUAGES = {"sh", "yaml", "python", "javascript", "json", "mermaid", "text"}
 FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject"}
 """Kinds of other projects that pages show; their fields are not checked."""
-FOREIGN_FLAGS = {"--kv-events-config"}
+FOREIGN_FLAGS = {
+    flag
+    for kind in ("vllm", "sglang")
+    for flag in (*reserved_flags(ADAPTERS[kind]), *ADAPTERS[kind].flags.values())
+    if isinstance(flag, str)
+}
 """Flags of vLLM and SGLang."""
 KVASIR = re.compile(r"(?:^\s*(?:\w+=\S+ )*|bin/|\| )kvasir ([a-z][^|&>;]*)")
 FOLDERS = ("api/", "benchmarks/", "charts/", "docs/", "e2e/", "images/", "manifests/", "scripts/")

@@ -89,6 +89,7 @@ def test_a_wheel_is_the_same_wherever_and_whenever_it_is_built(tmp_path: Path) -
         ("docs", ["--extra=docs"]),
         ("dev", ["--extra=dev"]),
         ("clients", ["--group=clients"]),
+        ("engines", ["--group=engines"]),
     ],
 )
 def test_a_lock_is_what_pyproject_asks_for(name: str, sets: list[str], tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_lock_is_what_pyproject_asks_for(name: str, sets: list[str], tmp_path:
     lock = TOP / "locks" / f"{name}.txt"
     # uv keeps the pins of the file it overwrites as long as they satisfy what is asked.
     made = Path(shutil.copy(lock, tmp_path / lock.name))
-    of_package = [] if name == "clients" else ["pyproject.toml"]
+    of_package = [] if name in ("clients", "engines") else ["pyproject.toml"]
     command = [uv(), "pip", "compile", "-q", *of_package, *sets]
     command += ["-c", "locks/constraints.in", "--universal", "--generate-hashes"]
     command += ["--no-emit-index-url", "--no-header", "-o", str(made)]

@@ -116,11 +116,25 @@ def _file(file: Path, device: Device | None, config: Path | None) -> list[Plan]:
     deployments = read_deployments(file)
     if config is not None and len(deployments) > 1:
         fail(f"--config is of one model, but {file} has {len(deployments)}", EXIT_USAGE)
-    return [_deployment(deployment, device, config) for deployment in deployments]
+    made = [each for each in deployments if each.spec.external is None]
+    if not made:
+        fail(f"{file}: servers of others serve every model (spec.external); nothing to plan")
+    return [_deployment(deployment, device, config) for deployment in made]
 
 
 def _deployment(deployment: LLMDeployment, device: Device | None, config: Path | None) -> Plan:
-    model = deployment.spec.model
+    model, kind = deployment.spec.model, deployment.spec.engine.type
+    if kind == "custom":
+        fail(
+            f"{deployment.name}: spec.engine.type custom: the memory that it needs is not known;"
+            " give --model to see what Kvasir's engine would need",
+            EXIT_USAGE,
+        )
+    if kind != "kvasir":
+        note = (
+            f"{deployment.name}: an estimate by the memory that Kvasir's engine needs, not {kind}'s"
+        )
+        typer.echo(note, err=True)
     shape = _shape(model.uri, config, overrides_of(deployment.spec), model.revision)
     if device is None:
         device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()

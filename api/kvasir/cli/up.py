@@ -41,15 +41,17 @@ def up(
 ) -> None:
     """Serve the models of an LLMDeployment file: an engine for each replica, and a router."""
     deployments = read_deployments(file)
-    if not any(deployment.spec.replicas for deployment in deployments):
+    if not any(each.spec.replicas or each.spec.external for each in deployments):
         fail(f"{file}: every spec.replicas is 0; nothing to start", EXIT_USAGE)
 
     from kvasir.cli.local.cluster_only import cluster_only
     from kvasir.cli.local.gpu_assignment import GPUShortageError
     from kvasir.cli.local.process_supervisor import FleetError
     from kvasir.cli.local.run_local import default_log_dir, run
+    from kvasir.cli.local.upstreams import unknown_fallbacks
 
-    if problems := [problem for each in deployments for problem in cluster_only(each)]:
+    problems = [problem for each in deployments for problem in cluster_only(each)]
+    if problems := [*problems, *unknown_fallbacks(deployments)]:
         fail("\n".join(problems), EXIT_USAGE)
 
     try:

@@ -63,6 +63,13 @@ def container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, Any
     return next((it for it in container_statuses(pod) if it.get("name") == container), {})
 
 
+def container_run(pod: Mapping[str, Any], container: str) -> str:
+    """Return the name of one run of a container, as routers have it: UID/RESTARTS; "" before it has
+    a status."""
+    status = container_status(pod, container)
+    return f"{pod['metadata']['uid']}/{status.get('restartCount', 0)}" if status else ""
+
+
 def parse_time(text: str) -> datetime:
     """Parse RFC 3339 as Kubernetes writes it."""
     return datetime.fromisoformat(text)

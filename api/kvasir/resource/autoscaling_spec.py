@@ -6,13 +6,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kvasir.resource.scaling.schedule_spec import ScalingSchedule
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
 CountMetric = Literal["concurrency", "queue", "in_flight_tokens"]
 
 _MIN_AND_MAX = "minReplicas is above maxReplicas; lower it or raise maxReplicas"
 _OURS_ALONE = (
-    "targets, behavior and minReplicas 0 are for controller kvasir; remove them, or the controller"
+    "targets, behavior, schedules and minReplicas 0 are for controller kvasir; remove them, or the"
+    " controller"
+)
+_SCHEDULED = (
+    "the largest minReplicas of the spec and a schedule is above that one's maxReplicas; lower it"
+    " or raise maxReplicas"
 )
 _NO_TARGET = "targets has none; give one, such as concurrency, or remove it"
 _TARGETS = ("concurrency", "queue", "inFlightTokens", "kvUsage", "ttftSeconds", "itlSeconds")
@@ -114,8 +120,13 @@ class Autoscaling(StrictModel):
         rule("self.minReplicas <= self.maxReplicas", _MIN_AND_MAX),
         rule(
             "self.controller == 'kvasir' || (!has(self.targets) && !has(self.behavior)"
-            " && self.minReplicas > 0)",
+            " && !has(self.schedules) && self.minReplicas > 0)",
             _OURS_ALONE,
+        ),
+        rule(
+            "!has(self.schedules) || self.schedules.all(it, has(it.maxReplicas)"
+            " ? self.minReplicas <= it.maxReplicas : it.minReplicas <= self.maxReplicas)",
+            _SCHEDULED,
         ),
     )
 
@@ -147,11 +158,19 @@ class Autoscaling(StrictModel):
     """Speed at which replicas follow; by default at once upwards, at most four or twice as many in
     15 s, and downwards to the most that was asked for in the last five minutes."""
 
+    schedules: Annotated[list[ScalingSchedule], Field(min_length=1, max_length=16)] | None = None
+    """Windows with bounds of their own, such as more replicas before people come to work."""
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(_MIN_AND_MAX)
-        ours = self.targets is not None or self.behavior is not None or self.min_replicas == 0
+        own = (self.targets, self.behavior, self.schedules)
+        ours = any(each is not None for each in own) or self.min_replicas == 0
         if self.controller != "kvasir" and ours:
             raise ValueError(_OURS_ALONE)
+        for each in self.schedules or ():
+            high = self.max_replicas if each.max_replicas is None else each.max_replicas
+            if max(self.min_replicas, each.min_replicas) > high:
+                raise ValueError(_SCHEDULED)
         return self

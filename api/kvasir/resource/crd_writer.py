@@ -58,6 +58,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("GPUs", "string", ".spec.resources.limits.nvidia\\.com/gpu", 1),
     ("TP", "string", ".spec.parallelism.tensor", 1),
     ("Cache", "string", ".status.cache.phase", 1),
+    ("Engine", "string", ".spec.engine.type", 1),
     ("Class", "string", ".status.className", 1),
     ("URL", "string", ".status.url", 1),
     ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),

@@ -104,6 +104,8 @@ class Reason(StrEnum):
     DELETION_STUCK = "DeletionStuck"
     OPERATOR_ERROR = "OperatorError"
     NOT_SERVED = "NotServed"
+    UPSTREAM_UNREACHABLE = "UpstreamUnreachable"
+    UNKNOWN_FALLBACK = "UnknownFallback"
     AS_EXPECTED = "AsExpected"
     # RouterReady
     ROUTED = "Routed"
@@ -211,6 +213,24 @@ class FitStatus(StrictModel):
     """GPUs of one replica."""
 
 
+class ScalingStatus(StrictModel):
+    """Bounds of replicas that schedules give now."""
+
+    min_replicas: Count = 0
+    """Replicas, at least."""
+
+    max_replicas: Count = 0
+    """Maximum replicas."""
+
+    active_schedules: Annotated[list[Name], Field(max_length=16)] = []
+    """Names of the schedules whose windows are open, of those without a name their start."""
+
+    next_change: (
+        Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})] | None
+    ) = None
+    """Time at which a schedule begins or ends next."""
+
+
 class Status(StrictModel):
     """Status of the deployment, written by the operator."""
 
@@ -263,3 +283,6 @@ class Status(StrictModel):
 
     rollout: RolloutStatus | None = None
     """The canary of the newest revision, or the last one."""
+
+    scaling: ScalingStatus | None = None
+    """Bounds of replicas now; only with schedules."""

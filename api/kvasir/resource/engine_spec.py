@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from kvasir.engine_values import (
     MAX_BATCHED_TOKENS,
@@ -20,62 +21,12 @@ from kvasir.engine_values import (
     KVCacheDtype,
     LoadFormat,
 )
-from kvasir.resource.field_types import (
-    RESERVED_ENV,
-    ByteCount,
-    EnvName,
-    Image,
-    ObjectName,
-    SecretKey,
-    Text,
-)
-from kvasir.resource.strict_model import RULES, StrictModel, rule, rules
-
-_RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
-
-
-class SecretKeyRef(StrictModel):
-    """One key of a Secret in the deployment's namespace."""
-
-    name: ObjectName
-    """The Secret's name."""
-
-    key: SecretKey
-    """The key in it."""
-
-
-class EnvSource(StrictModel):
-    """Source of a variable's value."""
-
-    secret_key_ref: SecretKeyRef
-    """A key of a Secret; engines are restarted, one after the other, when it changes."""
-
-
-class EnvVar(StrictModel):
-    """One environment variable of the engine."""
-
-    model_config = rules(
-        rule(f"!(self.name in {_RESERVED})", "this variable is set by Kvasir; remove it"),
-        rule("has(self.value) != has(self.valueFrom)", "give either value or valueFrom"),
-    )
-
-    name: EnvName
-    """The variable's name."""
-
-    value: Text | None = None
-    """The variable's value."""
-
-    value_from: EnvSource | None = None
-    """Source of the value, on a cluster."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.name in RESERVED_ENV:
-            raise ValueError(f"{self.name} is set by Kvasir")
-        if (self.value is None) == (self.value_from is None):
-            raise ValueError(f"{self.name} needs either value or valueFrom")
-        return self
-
+from kvasir.resource.engines.adapter import CustomAPI, EngineAdapter, EngineType, MetricNames
+from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
+from kvasir.resource.engines.environment_spec import Environment
+from kvasir.resource.engines.served_api_spec import CustomMetrics, CustomPorts, Probes
+from kvasir.resource.field_types import ByteCount, Image
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 MemoryUtilization = Annotated[
     float, Field(ge=MIN_MEMORY_UTILIZATION, le=MAX_MEMORY_UTILIZATION, allow_inf_nan=False)
@@ -121,79 +72,121 @@ class EngineConfig(StrictModel):
     """Format in which weights are read; `dummy` makes random ones, for benchmarks."""
 
 
-_SET = "it is set by Kvasir"
-_PLAIN = "probes and routers reach engine pods over plain HTTP"
-RESERVED_FLAGS = {
-    "--host": _SET,
-    "--port": _SET,
-    "--grpc-port": _SET,
-    "--kv-events-endpoint": _SET,
-    "--kv-events-replay-endpoint": _SET,
-    "--fleet-secret-file": _SET,
-    "--ssl-certfile": _PLAIN,
-    "--ssl-keyfile": _PLAIN,
-    "--served-model-name": "use spec.model.name and spec.model.aliases",
-    "--revision": "use spec.model.revision",
-    "--quantization": "use spec.model.quantization",
-    "--kv-cache-dtype": "use spec.engine.kvCacheDtype",
-    "--trust-remote-code": "use spec.model.trustRemoteCode",
-    "--tensor-parallel-size": "use spec.parallelism.tensor",
-    "--drain-timeout": "use spec.lifecycle.drainSeconds",
-    **{
-        prefix + name.replace("_", "-"): f"use spec.engine.config.{field.alias}"
-        for name, field in EngineConfig.model_fields.items()
-        for prefix in (("--", "--no-") if field.annotation == bool | None else ("--",))
-    },
+_NEEDS_PROGRAM = (
+    "engine.type custom needs engine.image, on a cluster, or engine.command; nothing else says what"
+    " to start"
+)
+_SIM = "engine.config.device sim is Kvasir's own engine; remove it, or engine.type"
+_FOR_CUSTOM = ("command", "ports", "metrics", "drainsOnSigterm")
+_WORDS = {
+    "command": "the other types have their own; use args",
+    "ports": "the other types' are set by Kvasir",
+    "metrics": "the other types' are known",
+    "drainsOnSigterm": "the other types' is known",
 }
-"""Engine flags that `spec.engine.args` may not carry, each with the field that does."""
+_PROBES = ("startup", "readiness", "liveness")
 
 
-def _flag(text: str) -> str:
-    remedy = RESERVED_FLAGS.get(text.partition("=")[0])
-    if remedy:
-        raise ValueError(f"{text.partition('=')[0]} cannot be an extra argument: {remedy}")
-    return text
-
-
-def _flag_rule() -> dict[str, str]:
-    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in RESERVED_FLAGS.items())
-    name, table = "self.split('=', 2)[0]", f"{{{remedies}}}"
+def _argument_rule(kind: EngineType) -> dict[str, str]:
+    flags = reserved_flags(ADAPTERS[kind])
+    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in flags.items())
+    taken = f"self.args.map(it, it.split('=', 2)[0]).filter(it, it in {list(flags)})"
+    told = f"{taken}[0] + ' cannot be an extra argument: ' + {{{remedies}}}[{taken}[0]]"
     return rule(
-        f"!({name} in {list(RESERVED_FLAGS)})",
-        "this flag has a field of its own or is set by Kvasir",
-        message_expression=f"{name} + ' cannot be an extra argument: ' + {table}[{name}]",
+        f"self.type != '{kind}' || !has(self.args) || size({taken}) == 0",
+        "args has a flag that has a field of its own or is set by Kvasir",
+        message_expression=told,
     )
 
 
-Argument = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=4096),
-    AfterValidator(_flag),
-    Field(json_schema_extra={RULES: [_flag_rule()]}),
-]
+def _meaningless(kind: EngineType) -> Iterator[tuple[str, str]]:
+    """Yield the fields of `config` that a type has no flag for, with their CEL condition."""
+    flags = ADAPTERS[kind].flags
+    for name, field in EngineConfig.model_fields.items():
+        if name not in flags and name != "device":
+            path = f"self.config.{field.alias}"
+            plain = f"!has({path})" if field.default is None else f"{path} == '{field.default}'"
+            yield str(field.alias), plain
 
 
-class Engine(StrictModel):
-    """Image, arguments, environment and settings of the engine."""
+def _config_rule(kind: EngineType) -> dict[str, str]:
+    names, plain = zip(*_meaningless(kind), strict=True)
+    told = "config" if kind == "custom" else f"config.{', '.join(names)}"
+    return rule(f"self.type != '{kind}' || ({' && '.join(plain)})", _no_meaning(told, kind))
+
+
+def _no_meaning(name: str, kind: EngineType) -> str:
+    how = "use engine.args" if kind == "custom" else "remove it"
+    return f"engine.{name} has no meaning with engine.type {kind}; {how}"
+
+
+Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+class Engine(Environment):
+    """Type, image, arguments, environment and settings of the engine."""
+
+    model_config = rules(
+        rule(
+            "self.type == 'kvasir' || has(self.image)",
+            "engine.type vllm, sglang and custom need engine.image on a cluster, such as"
+            " vllm/vllm-openai:v0.24.0; set it",
+        ),
+        *(_argument_rule(kind) for kind in ADAPTERS if reserved_flags(ADAPTERS[kind])),
+        *(_config_rule(kind) for kind in ADAPTERS if any(_meaningless(kind))),
+        rule(
+            "self.type == 'kvasir' || self.config.device != 'sim'",
+            _SIM,
+        ),
+        rule(
+            "self.type != 'custom' || self.kvCacheDtype == 'auto'",
+            _no_meaning("kvCacheDtype", "custom"),
+        ),
+        *(
+            rule(
+                f"self.type == 'custom' || !has(self.{name})"
+                + (" || size(self.command) == 0" if name == "command" else ""),
+                f"engine.{name} is for engine.type custom: {_WORDS[name]}",
+            )
+            for name in _FOR_CUSTOM
+        ),
+        *(
+            rule(
+                f"self.type == 'custom' || !has(self.probes) || !has(self.probes.{name}.path)",
+                f"engine.probes.{name}.path is for engine.type custom; remove it",
+            )
+            for name in _PROBES
+        ),
+    )
+
+    type: EngineType = "kvasir"
+    """Kind of engine: Kvasir's own, vLLM, SGLang, or custom for another one that speaks OpenAI's
+    API. It decides the command line, the probes, the metrics and what routers expect."""
 
     image: Image | None = None
-    """Image of the engine's container on a cluster; by default the operator's for the device."""
+    """Image of the engine's container on a cluster; by default the operator's for the device, of
+    type kvasir."""
+
+    command: Annotated[list[Argument], Field(max_length=64)] = []
+    """Command of an engine of type custom, on a cluster by default the image's own. In it and in
+    args $(KVASIR_MODEL), $(KVASIR_SERVED_NAME), $(KVASIR_HOST), $(KVASIR_PORT) and
+    $(KVASIR_TENSOR_PARALLEL_SIZE) stand for the model's directory and so on."""
 
     args: Annotated[list[Argument], Field(max_length=64)] = []
-    """Extra arguments of `kvasir serve`, as on a command line, for flags without a field."""
+    """Extra arguments of the engine's command, for flags without a field."""
 
-    env: Annotated[
-        list[EnvVar],
-        Field(
-            max_length=64,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
-        ),
-    ] = []
-    """Environment variables of the engine's processes; they replace those of the same name that
-    Kvasir gives a pod, such as HOME and HF_HUB_OFFLINE."""
+    ports: CustomPorts | None = None
+    """Ports of an engine of type custom, on a cluster."""
+
+    probes: Probes | None = None
+    """Probes of the engine, where they differ from the type's."""
+
+    metrics: CustomMetrics | None = None
+    """Metrics that tell the load of an engine of type custom."""
+
+    drains_on_sigterm: bool | None = None
+    """True if an engine of type custom ends what runs when it gets SIGTERM, as uvicorn does. By
+    default it does not: then it is sent SIGTERM only when lifecycle.drainSeconds are over."""
 
     kv_cache_dtype: KVCacheDtype = "auto"
     """Type of keys and values: fp8 (also fp8_e4m3) takes half the memory of 16 bits; auto is fp8
@@ -202,10 +195,57 @@ class Engine(StrictModel):
     config: EngineConfig = EngineConfig()
     """The engine's own settings."""
 
+    @property
+    def adapter(self) -> EngineAdapter:
+        """The adapter of the type."""
+        return ADAPTERS[self.type]
+
+    @property
+    def custom_api(self) -> CustomAPI:
+        """Paths and names of metrics, of type custom."""
+        probes, names = self.probes or Probes(), self.metrics
+        ready = probes.readiness.path or self.adapter.ready_path
+        if names is None:
+            return CustomAPI(ready)
+        one = MetricNames(
+            (names.running,),
+            (names.waiting,) if names.waiting else (),
+            (names.kv_usage,) if names.kv_usage else (),
+            names.prompt_tokens or "",
+        )
+        return CustomAPI(ready, names.path, one)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [variable.name for variable in self.env]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise ValueError(f"env names {', '.join(sorted(twice))} more than once")
+        for problem in self._problems():
+            raise ValueError(problem)
         return self
+
+    def _problems(self) -> Iterator[str]:
+        flags = reserved_flags(self.adapter)
+        for flag in (argument.partition("=")[0] for argument in self.args):
+            if flag in flags:
+                yield f"{flag} cannot be an extra argument: {flags[flag]}"
+        given = self.model_dump(by_alias=True, exclude_defaults=True)
+        for name, _ in _meaningless(self.type):
+            if name in given.get("config", {}):
+                yield _no_meaning(f"config.{name}", self.type)
+        if self.type != "kvasir" and self.config.device == "sim":
+            yield _SIM
+        yield from self._custom_problems() if self.type == "custom" else _custom_only(given)
+
+    def _custom_problems(self) -> Iterator[str]:
+        if self.image is None and not self.command:
+            yield _NEEDS_PROGRAM
+        if self.kv_cache_dtype != "auto":
+            yield _no_meaning("kvCacheDtype", "custom")
+
+
+def _custom_only(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each field of type custom among those that were `given`."""
+    for name in _FOR_CUSTOM:
+        if name in given:
+            yield f"engine.{name} is for engine.type custom: {_WORDS[name]}"
+    for name in _PROBES:
+        if "path" in given.get("probes", {}).get(name, {}):
+            yield f"engine.probes.{name}.path is for engine.type custom; remove it"

@@ -59,6 +59,8 @@ def _pods_or_percent(value: object) -> object:
 
 
 def _model_uri(text: str) -> str:
+    if not text:
+        return text  # of a model that servers of others serve, as an API server fills it in
     try:
         scheme = parse_model_uri(text).scheme
     except ModelURIError as error:
@@ -116,11 +118,18 @@ ServedName = Annotated[
 Revision = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$", max_length=128)
 ]
+HubId = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
+        r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$",
+        max_length=200,
+    ),
+]
+"""Repository on the Hugging Face Hub."""
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-SourceURI = Annotated[
-    str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_model_uri)
-]
+SourceURI = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_model_uri)]
 Image = Annotated[
     str, StringConstraints(pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._:/@]*$", max_length=512)
 ]

@@ -42,6 +42,12 @@ CANARY: Final = "canary"
 ROUTED_RUN: Final = "kvasir.dev/routed-run"
 """Annotation of an engine pod: the run of its engine (uid/restarts) that the condition is about."""
 
+ENGINE_TYPE: Final = "kvasir.dev/engine"
+"""Label of an engine pod: what it runs. Without it, of an LLMDeployment, it is Kvasir's engine."""
+
+CUSTOM_API: Final = "kvasir.dev/custom-api"
+"""Annotation of pods of type custom: paths and names of metrics, as JSON."""
+
 ENGINE_CONTAINER: Final = "engine"
 """Name of the engine's container."""
 

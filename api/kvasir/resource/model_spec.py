@@ -31,12 +31,17 @@ class Model(StrictModel):
 
     model_config = rules(
         rule(
-            r"self.uri.matches('^(hf|s3|oci|https|pvc|builtin)://[^ ]+$|^file:///[^ ]+$"
+            r"self.uri == ''"
+            r" || self.uri.matches('^(hf|s3|oci|https|pvc|builtin)://[^ ]+$|^file:///[^ ]+$"
             r"|^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
             r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$')",
             "uri must be hf://ORG/NAME[@REVISION], s3://BUCKET/PREFIX, pvc://CLAIM[/DIRECTORY],"
             " oci://REGISTRY/NAME[:TAG], https://HOST/PATH, builtin://NAME or"
             " file:///DIRECTORY",
+        ),
+        rule(
+            "self.uri != '' || !(has(self.revision) || has(self.secretRef))",
+            "revision and secretRef are of a model with uri; remove them",
         ),
         rule(
             f"!has(self.revision) || {_IS_HUB}",
@@ -58,12 +63,12 @@ class Model(StrictModel):
         ),
     )
 
-    uri: SourceURI
+    uri: SourceURI = ""
     """URI of the model's source: `hf://ORG/NAME[@REVISION]`,
     `s3://BUCKET/PREFIX`, `oci://REGISTRY/NAME[:TAG]`, `https://HOST/PATH`, `pvc://CLAIM/DIRECTORY`
     (a volume that holds it already), `builtin://kvasir-tiny`, or `file:///DIRECTORY` (on a cluster:
     inside engine.image). On one machine also a plain path. What is downloaded is kept in
-    `spec.cache`."""
+    `spec.cache`. Absent with `spec.external`."""
 
     revision: Revision | None = None
     """Branch, tag or commit of an `hf://` model; the repository's default branch if absent."""
@@ -91,6 +96,10 @@ class Model(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if not self.uri:
+            if self.revision is not None or self.secret_ref is not None:
+                raise ValueError("revision and secretRef are of a model with uri; remove them")
+            return self
         parsed = self.parsed_uri
         if self.revision is not None:
             if parsed.scheme != "hf":
@@ -105,10 +114,10 @@ class Model(StrictModel):
 
     @property
     def parsed_uri(self) -> ModelURI:
-        """`uri`, parsed."""
+        """`uri`, parsed; a model that servers of others serve has none."""
         return parse_model_uri(self.uri)
 
     @property
     def downloaded(self) -> bool:
         """True if the model has to be fetched before it can be served."""
-        return self.parsed_uri.scheme in _DOWNLOADED
+        return bool(self.uri) and self.parsed_uri.scheme in _DOWNLOADED

@@ -9,7 +9,16 @@ from pydantic import Field, model_validator
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
-from kvasir.resource.field_types import CIDR, DNSLabel, PodsOrPercent, TensorSize
+from kvasir.resource.engines.engine_rules import ENGINE_RULES, engine_problems
+from kvasir.resource.external.external_spec import External
+from kvasir.resource.field_types import (
+    CIDR,
+    DNSLabel,
+    HubId,
+    PodsOrPercent,
+    ServedName,
+    TensorSize,
+)
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
 from kvasir.resource.rollout.rollout_spec import Rollout
@@ -18,6 +27,10 @@ from kvasir.resource.template_spec import Template
 
 _GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
 
+_URI_OR_EXTERNAL = (
+    "model.uri is missing or not alone; give it, or external for a model that servers of others"
+    " serve, and not both"
+)
 _NONE = ("0", "0%")
 
 
@@ -86,6 +99,15 @@ class Router(StrictModel):
     hold_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
     """Seconds that requests wait in routers while no replica serves, such as until the first one
     has started; by default the routers' own, 60."""
+
+    fallback_seconds: Annotated[int, Field(ge=0, le=600)] = 5
+    """Seconds that requests wait for a replica with room before they go to one of
+    spec.fallbacks."""
+
+    tokenizer: HubId | None = None
+    """Hub id of the model's tokenizer, as ORG/NAME[@REVISION], for engines of type vllm and sglang:
+    they publish KV events then, and routers, which load the tokenizer, know what is in their caches
+    instead of guessing it."""
 
 
 class NetworkPolicy(StrictModel):
@@ -158,10 +180,24 @@ class Spec(StrictModel):
             "cache is for models that are downloaded; remove it",
         ),
         rule(
+            "has(self.external) != (self.model.uri != '')",
+            _URI_OR_EXTERNAL,
+        ),
+        rule(
+            "!has(self.external)"
+            " || !(has(self.autoscaling) || has(self.cache) || has(self.template))",
+            "no engine is made for external; remove autoscaling, cache and template",
+        ),
+        rule(
+            "has(self.external) == has(oldSelf.external)",
+            "external cannot be set or removed later; make another LLMDeployment",
+        ),
+        rule(
             "!self.model.uri.startsWith('file://') || has(self.engine.image)",
             "file:// names a directory inside the engine's image; set engine.image, or use hf://,"
             " s3://, pvc://, oci:// or https://",
         ),
+        *ENGINE_RULES,
     )
 
     class_name: DNSLabel | None = None
@@ -171,8 +207,19 @@ class Spec(StrictModel):
     model: Model
     """The model to serve."""
 
+    external: External | None = None
+    """Servers of others that serve the model, in the place of engines; what is said of engines then
+    has no effect."""
+
+    fallbacks: Annotated[
+        list[ServedName], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
+    """Names of other models that answer, in their order, a request for this one that has no replica
+    that serves, whose replicas all failed before the first byte, or that waited for
+    router.fallbackSeconds. A key may use those alone that it may use by name."""
+
     engine: Engine = Engine()
-    """Image, arguments, environment and settings of the engine."""
+    """Type, image, arguments, environment and settings of the engine."""
 
     resources: Resources = Resources()
     """Resources that one replica needs."""
@@ -222,6 +269,17 @@ class Spec(StrictModel):
     """Leave everything as it is: the operator changes nothing but the status, on a cluster."""
 
     @model_validator(mode="after")
+    def _check_external(self) -> Self:
+        if (self.external is None) == (not self.model.uri):
+            raise ValueError(_URI_OR_EXTERNAL)
+        made = (self.autoscaling, self.cache, self.template)
+        if self.external is not None and any(each is not None for each in made):
+            raise ValueError(
+                "no engine is made for external; remove autoscaling, cache and template"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check(self) -> Self:
         gpus, tensor = self.resources.limits.gpus, self.parallelism.tensor
         device = self.engine.config.device
@@ -240,8 +298,10 @@ class Spec(StrictModel):
             raise ValueError(
                 f"parallelism.tensor auto is for device cuda; write a number with {device}"
             )
-        if self.cache is not None and not self.model.downloaded:
+        if self.external is None and self.cache is not None and not self.model.downloaded:
             raise ValueError(
                 f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
             )
+        for problem in engine_problems(self):
+            raise ValueError(problem)
         return self

@@ -31,14 +31,14 @@ POD_FIELDS = {
 
 ENGINE_FIELDS = {
     "image": "use spec.engine.image",
-    "command": _KVASIRS,
+    "command": "use spec.engine.command, of engine.type custom",
     "args": "use spec.engine.args",
     "env": "use spec.engine.env",
-    "ports": _KVASIRS,
+    "ports": "use spec.engine.ports, of engine.type custom",
     "lifecycle": "use spec.lifecycle.preStopSeconds",
-    "startupProbe": "use spec.lifecycle.startupSeconds",
-    "readinessProbe": _KVASIRS,
-    "livenessProbe": _KVASIRS,
+    "startupProbe": "use spec.engine.probes and spec.lifecycle.startupSeconds",
+    "readinessProbe": "use spec.engine.probes",
+    "livenessProbe": "use spec.engine.probes",
 }
 """Fields of the engine's container that a template may not have, each with the remedy."""
 

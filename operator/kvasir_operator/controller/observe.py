@@ -9,8 +9,17 @@ from typing import Generic, TypeVar
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, holds, label, name_of, namespace_of
+from kvasir.kube.objects import (
+    Object,
+    container_run,
+    holds,
+    is_terminating,
+    label,
+    name_of,
+    namespace_of,
+)
 from kvasir.resource import LLMDeployment, labels
+from kvasir.resource.ownership.name_claims import claim_object_name
 from kvasir.wire.canary_samples import CanarySamples
 from kvasir_operator.canary_reports import CanaryReports
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
@@ -32,7 +41,7 @@ from kvasir_operator.kinds import (
 )
 from kvasir_operator.plan.canary.canary_workload import canary_name, rollout_of
 from kvasir_operator.plan.model_download.job_state import job_suffix
-from kvasir_operator.plan.observed import Hardware, Observed, ScalingProblem
+from kvasir_operator.plan.observed import Hardware, Observed, ScalingProblem, UpstreamState
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.spec_facts import device_of, secrets_of, storage_of
@@ -101,6 +110,8 @@ class Observer:
         now = datetime.now(UTC)
         if isinstance(deployment, str):
             return Observed(resource, now)  # the plan says what is wrong with it
+        if deployment.spec.external is not None:
+            return await self._observe_external(key, resource, deployment, names_lost)
         made = {name_of(it): it for it in view.children(DEPLOYMENTS, key)}
         downloads = view.children(PODS, key, labels.DOWNLOAD)
         jobs = view.children(JOBS, key)
@@ -120,6 +131,7 @@ class Observer:
             progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
             names_lost=names_lost,
+            unknown_fallbacks=self._unknown_fallbacks(deployment),
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             autoscaler=await self._autoscaler(deployment, key),
@@ -134,6 +146,52 @@ class Observer:
         if state is None or state.split is None:
             return None
         return await self._canaries.ask(deployment.served_names[0], state.split.id)
+
+    async def _observe_external(
+        self,
+        key: Key,
+        resource: Object,
+        deployment: LLMDeployment,
+        names_lost: Mapping[str, str],
+    ) -> Observed:
+        """Return the state of a model that servers of others serve. Raises ApiError."""
+        routers, runs = self._routers, await self._external_runs(key, resource, deployment)
+        return Observed(
+            resource,
+            datetime.now(UTC),
+            secrets=await self._secrets(deployment, key),
+            names_lost=names_lost,
+            unknown_fallbacks=self._unknown_fallbacks(deployment),
+            upstreams=tuple(
+                UpstreamState(url, routers.confirmed(run), routers.problem(run))
+                for run, url in runs
+            ),
+            ready_routers=len(self._view.ready_routers(self._settings.router_namespace)),
+            silent_routers=routers.silent(),
+            crd_lacks=await self._crd_lacks.get(),
+        )
+
+    async def _external_runs(
+        self, key: Key, resource: Object, deployment: LLMDeployment
+    ) -> list[tuple[str, str]]:
+        """Return the servers of others as routers name them, each with its name for people. Raises
+        ApiError."""
+        external, uid = deployment.spec.external, resource["metadata"]["uid"]
+        if external is None:
+            return []
+        runs = [(f"{uid}/url-{i}", it.url) for i, it in enumerate(external.urls)]
+        if external.pods is not None:
+            labelled = sorted(external.pods.match_labels.items())
+            selector = ",".join(f"{name}={value}" for name, value in labelled)
+            pods = await self._cluster.list(PODS, key.namespace, selector=selector)
+            staying = [it for it in pods if not is_terminating(it)]
+            runs += [(container_run(it, _first_container(it)), _pod_name(it)) for it in staying]
+        return runs
+
+    def _unknown_fallbacks(self, deployment: LLMDeployment) -> tuple[str, ...]:
+        claim, class_name = self._view.claim, self._settings.class_name
+        names = deployment.spec.fallbacks
+        return tuple(it for it in names if claim(claim_object_name(class_name, it)) is None)
 
     async def _claim(self, deployment: LLMDeployment, key: Key) -> Object | None:
         name = storage_of(deployment.spec, key.name).claim
@@ -218,3 +276,11 @@ class Observer:
             if error.status == 403:
                 return []
             raise
+
+
+def _first_container(pod: Object) -> str:
+    return str(pod["spec"]["containers"][0]["name"])
+
+
+def _pod_name(pod: Object) -> str:
+    return f"pod {name_of(pod)}"

@@ -99,6 +99,10 @@ class View:
         """Return the LLMDeployments that this operator has taken."""
         return [it for it in self.resources() if held_by(it) == self._class_name]
 
+    def has_external(self) -> bool:
+        """Tell if servers of others serve a model that this operator has taken."""
+        return any((it.get("spec") or {}).get("external") for it in self.held())
+
     def holds(self, key: Key) -> bool:
         """Tell if this operator has taken the LLMDeployment."""
         resource = self.resource(key)

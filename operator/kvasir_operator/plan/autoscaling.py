@@ -10,6 +10,7 @@ from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.step import PlanInputs, StepResult
+from kvasir_operator.scaling.schedules import bounds_at
 
 _AGGREGATIONS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}
 """Aggregation of the routers' numbers. Each router knows the requests that came to it, so they add
@@ -42,8 +43,31 @@ def plan_autoscaling(inputs: PlanInputs) -> StepResult:
         manifests=tuple(each for each in possible if each is made),
         deletions=tuple(each for each in possible if each is not made),
         conditions=(ConditionValue(ConditionType.SCALING_ACTIVE, active, reason, message),),
-        requeue=_LOOK_AGAIN if made and not active else None,
+        status=_scheduled(inputs, wanted),
+        requeue=_LOOK_AGAIN if made and not active else _until_change(inputs, wanted),
     )
+
+
+def _scheduled(inputs: PlanInputs, wanted: Autoscaling) -> Object:
+    """Return the status of schedules; empty without one."""
+    if not wanted.schedules:
+        return {}
+    bounds = bounds_at(wanted, inputs.observed.now)
+    told: Object = {
+        "minReplicas": bounds.low,
+        "maxReplicas": bounds.high,
+        "activeSchedules": list(bounds.active),
+    }
+    if bounds.change is not None:
+        told["nextChange"] = bounds.change.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"scaling": told}
+
+
+def _until_change(inputs: PlanInputs, wanted: Autoscaling) -> float | None:
+    """Return the seconds after which schedules are told anew; None = never."""
+    now = inputs.observed.now
+    until = bounds_at(wanted, now).certain
+    return None if until is None else max(1.0, (until - now).total_seconds())
 
 
 _LOOK_AGAIN = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvasir.kube.objects import annotation
@@ -32,6 +32,10 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
     """Set Fits and status.fit, and choose the number of GPUs."""
     wanted = inputs.spec.parallelism.tensor
     fixed = 1 if wanted == "auto" else wanted
+    kind = inputs.spec.engine.type
+    if kind == "custom":
+        told = "The memory that an engine of type custom needs is not estimated."
+        return GPUFit(tensor=fixed, conditions=_condition(True, Reason.NOT_NEEDED, told))
     if device_of(inputs.spec) != "cuda":
         idle = inputs.spec.resources.limits.gpus
         told = "It computes nothing on its GPUs." if idle else "It runs without GPUs."
@@ -53,12 +57,22 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
         hardware.capability,
     )
     tensor, fit = _choose(inputs, fit) if wanted == "auto" else (fixed, fit)
+    if kind != "kvasir":
+        fit = _estimate(fit, kind, certain=wanted == "auto")
     return GPUFit(
         tensor=tensor,
         conditions=_condition(fit.fits, _REASONS[fit.fits], fit.message),
         status={"fit": _fit_status(fit, tensor)},
         blocked=fit.fits is False or (fit.fits is None and wanted == "auto"),
     )
+
+
+def _estimate(fit: FitResult, kind: str, *, certain: bool) -> FitResult:
+    """Say of another engine that the numbers are of Kvasir's: where it would not fit, the other one
+    may still, unless a number of GPUs is to be chosen by it."""
+    message = f"An estimate by the memory that Kvasir's engine needs, not {kind}'s: {fit.message}"
+    told = fit.fits if fit.fits or certain else None
+    return replace(fit, fits=told, message=message)
 
 
 def fitted_for(inputs: PlanInputs) -> str:

@@ -6,7 +6,9 @@ import base64
 
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
+from kvasir_operator.plan.engine.engine_container import has_fleet
 from kvasir_operator.plan.step import PlanInputs, StepResult
+from kvasir_operator.spec_facts import ports_of
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 _NAMES: Object = {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]}
@@ -21,7 +23,7 @@ _ANYWHERE = {
 def plan_network(inputs: PlanInputs) -> StepResult:
     """Want ServiceAccount, Service, PodDisruptionBudget, Secret and NetworkPolicies."""
     account = inputs.child("v1", "ServiceAccount", inputs.name, automountServiceAccountToken=False)
-    secrets = [_fleet_secret(inputs)] if inputs.settings.fleet_secret.text else []
+    secrets = [_fleet_secret(inputs)] if has_fleet(inputs) else []
     manifests = (account, _service(inputs), _budget(inputs), *secrets)
     downloads = [_download_policy(inputs)] if inputs.storage.cached else []
     policies = (_engine_policy(inputs), *downloads)
@@ -40,7 +42,7 @@ def _service(inputs: PlanInputs) -> Object:
             "selector": labels.identity(inputs.name, labels.ENGINE),
             "ports": [
                 {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-                for name, port in labels.ENGINE_PORTS.items()
+                for name, port in ports_of(inputs.spec).items()
             ],
         },
     )
@@ -78,19 +80,33 @@ def _engine_policy(inputs: PlanInputs) -> Object:
     wanted = inputs.spec.network_policy
     routers = _from(inputs.settings.router_namespace, labels.ROUTER)
     operator = _from(inputs.settings.namespace, labels.OPERATOR)
+    ports = _open_ports(inputs)
+    http = [port for name, port in ports if name == "http"]
     ingress: list[Object] = [
-        {"from": [routers], "ports": [_port(port) for port in labels.ENGINE_PORTS.values()]},
-        {"from": [operator], "ports": [_port(labels.HTTP_PORT)]},
+        {"from": [routers], "ports": [_port(port) for _, port in ports]},
+        {"from": [operator], "ports": [_port(port) for port in http]},
     ]
     if wanted.allowed_namespaces:
         peers = [_namespace(name) for name in wanted.allowed_namespaces]
-        ingress.append({"from": peers, "ports": [_port(labels.HTTP_PORT)]})
+        ingress.append({"from": peers, "ports": [_port(port) for port in http]})
     peers = [
         *(_namespace(name) for name in wanted.egress_namespaces),
         *({"ipBlock": {"cidr": cidr}} for cidr in wanted.egress_cidrs),
     ]
     egress = [{"to": peers}, _NAMES] if peers else []
     return _policy(inputs, inputs.name, labels.ENGINE, ingress, egress)
+
+
+def _open_ports(inputs: PlanInputs) -> list[tuple[str, int]]:
+    """Return the engines' ports with their names: the spec's, and during a rollout those of pods
+    that run with others."""
+    found = dict.fromkeys(ports_of(inputs.spec).items())
+    for pod in inputs.observed.pods:
+        for container in (pod.get("spec") or {}).get("containers") or ():
+            if container["name"] == labels.ENGINE_CONTAINER:
+                for port in container.get("ports") or ():
+                    found[str(port.get("name") or ""), port["containerPort"]] = None
+    return list(found)
 
 
 def _download_policy(inputs: PlanInputs) -> Object:

@@ -46,6 +46,18 @@ class ScalingProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamState:
+    """A server of others, as the routers that answer see it."""
+
+    url: str
+    """Its base URL."""
+    is_ready: bool
+    """True if every one of them sends requests there."""
+    problem: str = ""
+    """Clause on why one of them does not; "" = none has told."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that `plan` looks at, as it is at one moment."""
 
@@ -78,6 +90,10 @@ class Observed:
     names_lost: Mapping[str, str] = field(default_factory=dict)
     """Names that it wants and another LLMDeployment has claimed, each with its holder as
     namespace/name."""
+    unknown_fallbacks: tuple[str, ...] = ()
+    """Names of spec.fallbacks that no LLMDeployment has claimed."""
+    upstreams: tuple[UpstreamState, ...] = ()
+    """Servers of spec.external, in its order."""
     unserved: str = ""
     """Sentence on why the class that it names now will not serve it; "" = one will."""
     hardware: Hardware = Hardware()

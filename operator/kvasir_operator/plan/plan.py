@@ -11,6 +11,7 @@ from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Re
 from kvasir_operator.plan.autoscaling import plan_autoscaling
 from kvasir_operator.plan.conditions import Conditions, ConditionValue
 from kvasir_operator.plan.engine.workload import run_engines
+from kvasir_operator.plan.external import watch_upstreams
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.gpu_fit import fit_gpus
 from kvasir_operator.plan.model_download.cache_step import cache_model
@@ -52,6 +53,8 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
         return _refused(observed, deployment)
     inputs = PlanInputs(deployment, observed, settings)
     accepted = accept(inputs)
+    if inputs.spec.external is not None:
+        return assemble(inputs, (accepted, watch_upstreams(inputs, accepted)), None, None)
     network = plan_network(inputs)
     monitoring = plan_monitoring(inputs)
     autoscaling = plan_autoscaling(inputs)

@@ -40,8 +40,8 @@ def summarise(
     cached = all(each.status for each in conditions if each.type is ConditionType.MODEL_CACHED)
     return StepResult(
         conditions=(
-            _degraded(inputs, hindrance if bad else None, _not_scaling(conditions)),
-            _normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
+            degraded_by(inputs, hindrance if bad else None, _not_scaling(conditions)),
+            normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
             ready,
         ),
         status={"phase": _phase(ready, pods, bad=bad, cached=cached).value},
@@ -78,18 +78,26 @@ def _not_scaling(conditions: Sequence[ConditionValue]) -> ConditionValue | None:
     )
 
 
-def _degraded(
+def degraded_by(
     inputs: PlanInputs, cause: ConditionValue | None, not_scaling: ConditionValue | None
 ) -> ConditionValue:
+    """Return Degraded: True for `cause` or, without one, for what is wrong but hinders nothing."""
     lost = sorted(inputs.observed.names_lost.items())
     if cause is None and lost:
         held = ", ".join(f"{name!r} ({holder})" for name, holder in lost)
         message = f"Other LLMDeployments claimed these aliases first: {held}; remove them here."
         return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
-    return _normally_false(ConditionType.DEGRADED, cause or not_scaling)
+    unknown = inputs.observed.unknown_fallbacks
+    if cause is None and unknown:
+        message = (
+            f"No LLMDeployment serves {', '.join(map(repr, unknown))} of spec.fallbacks: passed"
+            " over; correct the names, or make those models."
+        )
+        return ConditionValue(ConditionType.DEGRADED, True, Reason.UNKNOWN_FALLBACK, message)
+    return normally_false(ConditionType.DEGRADED, cause or not_scaling)
 
 
-def _normally_false(kind: ConditionType, cause: ConditionValue | None) -> ConditionValue:
+def normally_false(kind: ConditionType, cause: ConditionValue | None) -> ConditionValue:
     """Return the condition `kind`: True for the reason of `cause`, False without one."""
     if cause is None:
         return ConditionValue(kind, False, Reason.AS_EXPECTED)

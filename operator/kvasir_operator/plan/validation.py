@@ -7,19 +7,23 @@ from collections.abc import Callable
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.step import PlanInputs, StepResult
-from kvasir_operator.spec_facts import device_of, image_of, secrets_of
+from kvasir_operator.spec_facts import device_of, image_of, required_secrets
 
 Verdict = tuple[Reason, str]
+_AGAIN = 30.0
+"""Seconds after which to look for what does not exist yet."""
 
 
 def accept(inputs: PlanInputs) -> StepResult:
     """Set Accepted; a problem keeps engines from being started or changed."""
     problem = next(filter(None, (check(inputs) for check in _CHECKS)), None)
     reason, message = problem or _accepted(inputs)
+    # Neither Secrets nor other LLMDeployments' names are watched for this one
+    waits = reason is Reason.SECRET_MISSING or inputs.observed.unknown_fallbacks
     return StepResult(
         conditions=(ConditionValue(ConditionType.ACCEPTED, problem is None, reason, message),),
         blocked=problem is not None,
-        requeue=30.0 if reason is Reason.SECRET_MISSING else None,  # Secrets are not watched
+        requeue=_AGAIN if waits else None,
     )
 
 
@@ -56,8 +60,11 @@ def _name(inputs: PlanInputs) -> Verdict | None:
 
 
 def _image(inputs: PlanInputs) -> Verdict | None:
-    if image_of(inputs.spec, inputs.settings.images):
+    if inputs.spec.external is not None or image_of(inputs.spec, inputs.settings.images):
         return None
+    if inputs.spec.engine.type != "kvasir":
+        kind = inputs.spec.engine.type
+        return Reason.NO_IMAGE, f"engine.type {kind} has no image of Kvasir's; set engine.image."
     device = device_of(inputs.spec)
     return Reason.NO_IMAGE, (
         f"The operator has no engine image for device {device} (--image-{device});"
@@ -66,7 +73,7 @@ def _image(inputs: PlanInputs) -> Verdict | None:
 
 
 def _secrets(inputs: PlanInputs) -> Verdict | None:
-    for name in sorted(secrets_of(inputs.spec)):
+    for name in sorted(required_secrets(inputs.spec)):
         if inputs.observed.secrets.get(name) is None:
             return Reason.SECRET_MISSING, (
                 f"Secret {name!r} does not exist in namespace {inputs.namespace}; create it."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import structlog
 from pydantic import ValidationError
@@ -21,15 +22,16 @@ from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.external_metrics.router_reports import NoReportError
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.plan.observed import ScalingProblem
+from kvasir_operator.scaling.events import MANAGER, Events
 from kvasir_operator.scaling.fleet_reports import FleetReports, Report
 from kvasir_operator.scaling.foreign_autoscalers import ForeignAutoscalers
 from kvasir_operator.scaling.load import load_of
 from kvasir_operator.scaling.model_scaler import ModelScaler
 from kvasir_operator.scaling.recommendation import Recommendation, Replicas
+from kvasir_operator.scaling.router_scaler import RouterScaler
+from kvasir_operator.scaling.schedules import Bounds, ScheduleClock
 from kvasir_operator.settings import OperatorSettings
 
-MANAGER = "kvasir-autoscaler"
-"""Field manager that writes of `spec.replicas` name."""
 LOOK_SECONDS = 1.0
 """Between two looks: a request for a model without a replica waits no longer until one is made."""
 TOLD_SECONDS = 15.0
@@ -44,6 +46,9 @@ class _Model:
 
     uid: str
     scaler: ModelScaler
+    clock: ScheduleClock = field(default_factory=ScheduleClock)
+    active: tuple[str, ...] | None = None
+    """Schedules that were active at the last look; None = there was none."""
     problem: str = ""
     """Reason why nothing is scaled now; "" = it is."""
     since: float = 0.0
@@ -63,14 +68,18 @@ class Autoscaler:
         metrics: Metrics,
         changed: Callable[[Key], None],
         now: Callable[[], float] = time.monotonic,
+        utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster
+        self._utc_now = utc_now
+        self._events = Events(cluster, metrics)
         self._view = view
         self._settings = settings
         self._metrics = metrics
         self._changed = changed
         self._now = now
         self._foreign = ForeignAutoscalers(cluster, settings, now)
+        self._routers = RouterScaler(cluster, settings, metrics)
         self._models: dict[Key, _Model] = {}
 
     def problem(self, key: Key) -> ScalingProblem | None:
@@ -99,48 +108,68 @@ class Autoscaler:
                 scaled[Key(namespace_of(resource), name_of(resource))] = resource, wanted
         for key in self._models.keys() - scaled.keys():
             del self._models[key]
-        if not scaled:
+        if not scaled and not self._routers.wanted:
             return
         try:
             found, silent = await reports.ask(), ""
         except NoReportError as error:
             found, silent = {}, str(error)
+        ready = len(self._view.ready_routers(self._settings.router_namespace))
+        await self._routers.look(self._now(), ready, None if silent else found)
         foreign = await self._foreign.of({key.namespace for key in scaled})
         for key, (resource, wanted) in scaled.items():
             model = self._model(key, resource)
             if key in foreign:
                 self._tell(key, model, f"{foreign[key]} scales it", by=foreign[key])
                 continue
-            problem = silent or await self._scale(model, resource, wanted, found)
-            self._tell(key, model, problem)
+            bounds = model.clock.bounds(wanted, self._utc_now())
+            await self._tell_schedules(model, resource, bounds)
+            asked = bounds.of(wanted)
+            problem = await self._scale(model, resource, asked, None if silent else found)
+            self._tell(key, model, silent or problem)
 
     async def _scale(
         self,
         model: _Model,
         resource: Object,
         wanted: Autoscaling,
-        found: dict[str, list[Report]],
+        found: dict[str, list[Report]] | None,
     ) -> str:
-        """Scale one model; return why that was not possible, "" if it was."""
+        """Scale one model; return why that was not possible, "" if it was. `found` is None where
+        a router is silent: then only minReplicas holds."""
         name = names_of(resource)[0]
-        known = found.get(name)
-        if known is None:
-            return f"no router knows the model {name} yet"
+        known = found.get(name) if found is not None else None
         status = resource.get("status") or {}
         replicas = Replicas(
             int(resource["spec"].get("replicas", 1)), int(status.get("readyReplicas") or 0)
         )
         now = self._now()
-        decided = model.scaler.decide(now, wanted, replicas, load_of(known))
+        if known is not None:
+            problem, decided = "", model.scaler.decide(now, wanted, replicas, load_of(known))
+        else:
+            problem, decided = f"no router knows the model {name} yet", _at_least(wanted, replicas)
         if decided.replicas == replicas.wanted:
-            return ""
+            return problem
         try:
             await self._write(resource, replicas, decided)
         except ApiError as error:
             # It has changed or is gone, and the watch will say so
-            return "" if error.status in (404, 409) else str(error)
+            return problem if error.status in (404, 409) else str(error)
         model.scaler.changed(now, decided.replicas - replicas.wanted)
-        return ""
+        return problem
+
+    async def _tell_schedules(self, model: _Model, resource: Object, bounds: Bounds) -> None:
+        """Tell in events which schedules have begun and ended since the last look; not at the
+        first one, as after a start of the operator."""
+        before, model.active = model.active, bounds.active
+        if before is None or before == bounds.active:
+            return
+        self._changed(Key(namespace_of(resource), name_of(resource)))
+        within = f"replicas are from {bounds.low} to {bounds.high}"
+        for title in (each for each in bounds.active if each not in before):
+            await self._events.tell(resource, "ScheduleStarted", f"{title}: {within} from now on.")
+        for title in (each for each in before if each not in bounds.active):
+            await self._events.tell(resource, "ScheduleEnded", f"{title}: {within} from now on.")
 
     async def _write(self, resource: Object, replicas: Replicas, decided: Recommendation) -> None:
         namespace, name = namespace_of(resource), name_of(resource)
@@ -157,6 +186,8 @@ class Autoscaler:
             before=replicas.wanted,
             why=decided.why,
         )
+        message = f"From {replicas.wanted} replicas to {decided.replicas}: {decided.why}."
+        await self._events.tell(resource, "Scaled", message)
 
     def _model(self, key: Key, resource: Object) -> _Model:
         uid = str(resource["metadata"]["uid"])
@@ -177,6 +208,12 @@ class Autoscaler:
         if told != model.told:
             model.told = told
             self._changed(key)
+
+
+def _at_least(wanted: Autoscaling, replicas: Replicas) -> Recommendation:
+    """Return what holds whatever the load is: a fleet never shrinks on a load that is not known."""
+    low = wanted.min_replicas
+    return Recommendation(max(low, replicas.wanted), f"minReplicas is {low}")
 
 
 def _autoscaling_of(resource: Object) -> Autoscaling | None:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from kvasir.resource.autoscaling_spec import Autoscaling, ScalingBehavior, ScalingRate
+from kvasir_operator.scaling.arrivals import Arrivals
 from kvasir_operator.scaling.load import WINDOW_SECONDS, Load
 from kvasir_operator.scaling.recommendation import (
     Recommendation,
@@ -34,6 +35,7 @@ class ModelScaler:
         self._asked: deque[tuple[float, int]] = deque()
         """Recommendations, each with its time."""
         self._changes: deque[_Change] = deque()
+        self._arrivals = Arrivals()
         self._ready_since: float | None = None
         self._idle_since: float | None = None
         self._pressure: float | None = None
@@ -52,10 +54,15 @@ class ModelScaler:
             return Recommendation(0, f"no request for {self._idle_seconds(now):.0f} s")
         if current == 0:
             # The first one comes for whoever waits; how many more is seen when it serves
-            return Recommendation(max(low, 1), f"{load.concurrency:g} requests wait")
+            why = f"minReplicas is {low}" if low else f"{load.concurrency:g} requests wait"
+            return Recommendation(max(low, 1), why)
         targets, behavior = targets_of(wanted), wanted.behavior or _BEHAVIOR
         pressure = self._smooth(now, pressure_of(targets, load))
         asked = recommend(targets, load, replicas, pressure)
+        if targets.concurrency is not None:
+            most = self._arrivals.most(now, load, replicas, targets.concurrency)
+            if most is not None and max(current, most) < asked.replicas:
+                asked = Recommendation(max(current, most), f"{asked.why}, though fewer arrive")
         self._remember(now, current, max(low, 1, min(asked.replicas, high)), behavior)
         steady = self._stabilised(now, current, behavior)
         allowed = self._rated(now, current, steady, behavior)

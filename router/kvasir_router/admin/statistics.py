@@ -41,7 +41,7 @@ class Statistics:
     def waiting(self, model: Model) -> tuple[int, int]:
         """Return how many requests wait for the model, and their estimated prompt tokens."""
         queue = self._gateway.queue
-        return queue.waiting(model), queue.waiting_tokens(model)
+        return queue.wanting(model), queue.waiting_tokens(model)
 
     def scaling(self, model: Model) -> dict[str, Any]:
         """Return the signals of how many replicas the model needs."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvasir_router.admin.statistics import Statistics
+from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
@@ -50,11 +51,25 @@ def fleet_view(gateway: Gateway, statistics: Statistics) -> dict[str, Any]:
     }
 
 
-def serving_view(gateway: Gateway) -> dict[str, list[str]]:
+def serving_view(gateway: Gateway) -> dict[str, Any]:
     """`/serving`: the ids of all replicas that get requests now; on Kubernetes these are
-    `<pod's uid>/<restarts>`."""
+    `<pod's uid>/<restarts>`; and why others do not serve, by their ids."""
     models = gateway.fleet.models.values()
-    return {"serving": sorted(replica for model in models for replica in model.serving)}
+    replicas = [each for _, each in gateway.fleet.replicas()]
+    return {
+        "serving": sorted(replica for model in models for replica in model.serving),
+        "problems": {each.id: problem for each in replicas if (problem := _problem(each))},
+    }
+
+
+def _problem(replica: Replica) -> str:
+    """Return why a replica does not serve, of engines of the fleet only what they cannot tell
+    themselves; "" if it does, as far as is known."""
+    closed = replica.breaker.state is BreakerState.CLOSED
+    if replica.problem or closed or replica.spec.upstream is None:
+        return replica.problem
+    reasons = ", ".join(sorted(replica.failures)[:4])
+    return f"requests to it fail ({reasons})"
 
 
 def _model(model: Model, counts: _Counts, waiting: int) -> dict[str, Any]:
@@ -84,6 +99,7 @@ def _replica(model: Model, replica: Replica, counts: _Counts) -> dict[str, Any]:
         "full": replica.full,
         "in_flight": replica.in_flight,
         "served": counts.served[model.name, replica.id],
+        "problem": replica.problem,
         "failures": counts.failures.get((model.name, replica.id), {}),
         "served_names": list(replica.served_names),
         "max_model_len": replica.max_model_len,

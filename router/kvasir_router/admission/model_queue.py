@@ -19,6 +19,8 @@ _RATE_WINDOW = 30.0
 _RETRY_UNKNOWN = 5
 _RETRY_MAX = 60
 
+_MAX_MISSED = 1024
+
 _LOOKED_AT = 32
 """Maximum requests of a tenant looked at, for one that prefers a replica with room."""
 _MAX_OVERTAKEN = 64
@@ -70,6 +72,13 @@ class Waiter(Protocol):
     def preferred_has_room(self) -> bool:
         """Return whether the preferred replica has a free slot."""
 
+    @property
+    def patience(self) -> float:
+        """Seconds that it waits at most, however long others do."""
+
+    def fall_back(self, reason: str) -> bool:
+        """Go to another model instead of being refused; return whether it does."""
+
     def start(self) -> None:
         """Look at all replicas anew, as there may be room; `join` the queue again if there is
         none."""
@@ -114,6 +123,8 @@ class ModelQueue:
         self.count = 0
         self.size = 0
         """Bytes of all bodies in it."""
+        self.missed: deque[float] = deque(maxlen=_MAX_MISSED)
+        """Times at which requests went to another model, as this one has no replica."""
         self._classes: tuple[_Tenants, ...] = tuple({} for _ in Priority)
         self._served_at: deque[float] = deque(maxlen=_RATE_SAMPLES)
 

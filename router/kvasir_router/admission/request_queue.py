@@ -18,6 +18,8 @@ from kvasir_router.wire import responses
 from kvasir_router.wire.responses import Answer
 
 _BUSY_LOOK_SECONDS = 0.05
+MISSED_SECONDS = 10.0
+"""For so long a request that went to another model counts as one that wants this one."""
 LOOK_SECONDS = 0.25
 """Between two looks at those that wait, at most."""
 
@@ -80,7 +82,7 @@ class RequestQueue:
             return
         now = self._clock()
         settings = self._settings
-        patience = self._patience(waiter.model)
+        patience = min(self._patience(waiter.model), waiter.patience)
         size = len(waiter.request.body)
         ticket.waits_since = ticket.waits_since or now
         deadline = ticket.waits_since + patience
@@ -119,6 +121,21 @@ class RequestQueue:
         """Requests that wait for the model."""
         queue = self._queues.get(model)
         return queue.count if queue is not None else 0
+
+    def missed(self, model: Served) -> None:
+        """Take note of a request that has gone to another model, as this one has no replica."""
+        self._queue(model).missed.append(self._clock())
+
+    def wanting(self, model: Served) -> int:
+        """Requests that wait for the model, and those of the last seconds that have gone to
+        another one instead: what a model that sleeps is woken for."""
+        queue = self._queues.get(model)
+        if queue is None:
+            return 0
+        since = self._clock() - MISSED_SECONDS
+        while queue.missed and queue.missed[0] < since:
+            queue.missed.popleft()
+        return queue.count + len(queue.missed)
 
     def waiting_tokens(self, model: Served) -> int:
         """Estimated prompt tokens of the requests that wait for the model."""
@@ -189,7 +206,8 @@ class RequestQueue:
             patience = 0.0 if model.ready else self._patience(model)
             for place in list(queue):
                 # Its replicas may have gone since it came: then it is held as others are.
-                place.deadline = max(place.deadline, place.waiter.ticket.waits_since + patience)
+                own = min(patience, place.waiter.patience) if patience else 0.0
+                place.deadline = max(place.deadline, place.waiter.ticket.waits_since + own)
                 try:
                     self._look_at(place, now, beat)
                 except Exception as error:
@@ -250,6 +268,8 @@ class RequestQueue:
         self._refuse(place.waiter, reason)
 
     def _refuse(self, waiter: Waiter, reason: str) -> None:
+        if waiter.fall_back(f"queue_{'time' if reason == 'timeout' else reason}"):
+            return
         self.refused(waiter.model, reason)
         waiter.refuse(self._answer(waiter.model))
 

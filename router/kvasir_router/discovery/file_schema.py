@@ -1,13 +1,18 @@
 """Schema of a discovery file: each refusal names the field, the value and a remedy."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
+from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir_router.discovery.engine_apis import MODELS_PATH
 from kvasir_router.discovery.specs import (
+    FALLBACK_AFTER,
+    OWN_ENGINES,
     CanarySpec,
     EngineKind,
     ModelSpec,
@@ -15,9 +20,12 @@ from kvasir_router.discovery.specs import (
     ReplicaSpec,
     Snapshot,
 )
+from kvasir_router.discovery.upstream_fields import UpstreamFields
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
+UrlPath = Annotated[str, Field(max_length=256, pattern=r"^/[-A-Za-z0-9._~/]*$")]
+MetricName = Annotated[str, Field(max_length=128, pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -25,13 +33,35 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FileReplica(_Strict):
+class FileMetrics(_Strict):
+    """Names of the series that tell an engine's load."""
+
+    running: MetricName
+    """Gauge of the requests that it computes."""
+    waiting: MetricName | None = None
+    """Gauge of the requests in its queue."""
+    kv_usage: MetricName | None = None
+    """Gauge of the share of its KV cache that is in use, 0 to 1."""
+    prompt_tokens: MetricName | None = None
+    """Histogram of prompts' lengths in tokens, without _sum and _count."""
+    path: UrlPath = "/metrics"
+    """Path of its metrics, in Prometheus' text format."""
+
+    def names(self) -> MetricNames:
+        waiting, usage = self.waiting, self.kv_usage
+        return MetricNames(
+            (self.running,),
+            (waiting,) if waiting else (),
+            (usage,) if usage else (),
+            self.prompt_tokens or "",
+        )
+
+
+class FileReplica(UpstreamFields):
     """Engine by its base URL, and what it offers besides HTTP."""
 
     id: Name
     """Unique within its model."""
-    url: str
-    """Base URL of the form `http(s)://HOST:PORT`; https holds for the gRPC port too."""
     draining: bool = False
     """Send it no new requests; let those in flight end."""
     engine: EngineKind = EngineKind.KVASIR
@@ -44,12 +74,21 @@ class FileReplica(_Strict):
     cached from what it sent there."""
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for, `tcp://HOST:PORT`."""
+    ready_path: UrlPath | None = None
+    """Path of an engine of kind openai that answers 200 once it serves; by default /v1/models."""
+    metrics: FileMetrics | None = None
+    """Metrics that tell the load of an engine of kind openai; by default none does."""
     node: Name | None = None
     """Machine it runs on. Retries go to another machine first."""
 
     @model_validator(mode="after")
     def _addresses(self) -> Self:
-        self.address()
+        self.check_upstream()
+        if self.is_upstream and self.engine in OWN_ENGINES and self.says_engine:
+            raise ValueError(
+                f"engine {self.engine.value} has its API at the root and takes the router's name of"
+                " the model; leave out the URL's path, model, key and the like"
+            )
         for field, value in (("kv_events", self.kv_events), ("kv_replay", self.kv_replay)):
             if value is not None and not _is_zmq_address(value):
                 raise ValueError(f"{field} {value!r} must be of the form tcp://HOST:PORT")
@@ -59,6 +98,11 @@ class FileReplica(_Strict):
             raise ValueError(
                 f"grpc_port is only for engine kvasir; leave it out with {self.engine.value}"
             )
+        for field, given in (("ready_path", self.ready_path), ("metrics", self.metrics)):
+            if given is not None and self.engine is not EngineKind.OPENAI:
+                raise ValueError(
+                    f"{field} is only for engine openai; leave it out with {self.engine.value}"
+                )
         return self
 
     @property
@@ -66,25 +110,30 @@ class FileReplica(_Strict):
         """Return whether the file says what it is, rather than that nobody thought of it."""
         return not self.model_fields_set.isdisjoint(("engine", "grpc_port"))
 
-    def address(self) -> tuple[str, int, bool]:
-        """Host, port and whether it is TLS. Raises ValueError for anything but
-        `http://HOST:PORT` or `https://HOST:PORT`."""
-        wrong = ValueError(f"url {self.url!r} must be of the form http(s)://HOST:PORT")
-        try:
-            parts = urlsplit(self.url)
-            port = parts.port
-        except ValueError:  # brackets without an address, or a port that is none
-            raise wrong from None
-        tls = parts.scheme == "https"
-        known = tls or parts.scheme == "http"
-        if not known or not parts.hostname or parts.path.strip("/") or parts.query or port == 0:
-            raise wrong
-        return parts.hostname, port or (443 if tls else 80), tls
-
     def spec(self) -> ReplicaSpec:
-        host, port, tls = self.address()
-        given = self.model_dump(exclude={"url", "node"})
-        return ReplicaSpec(host=host, port=port, tls=tls, node=self.node or "", **given)
+        """Raises UpstreamError."""
+        url, upstream = self.parsed, self.upstream()
+        apart = {"node", "ready_path", "metrics", *UpstreamFields.model_fields}
+        given = self.model_dump(exclude=apart)
+        if upstream is not None and not self.says_engine:
+            given["engine"] = EngineKind.OPENAI
+        return ReplicaSpec(
+            host=url.host,
+            port=url.port,
+            tls=url.tls,
+            node=self.node or "",
+            custom=self._custom(),
+            upstream=upstream,
+            **given,
+        )
+
+    def _custom(self) -> CustomAPI | None:
+        if self.ready_path is None and self.metrics is None:
+            return None
+        path = self.ready_path or MODELS_PATH
+        if self.metrics is None:
+            return CustomAPI(path)
+        return CustomAPI(path, self.metrics.path, self.metrics.names())
 
 
 class FileModel(_Strict):
@@ -107,6 +156,12 @@ class FileModel(_Strict):
     tokenizer: Annotated[str, Field(min_length=1, max_length=MAX_URI_LENGTH)] | None = None
     """Directory or Hub id of the tokenizer, for engines that publish KV events but report no
     prompts (vLLM, SGLang). Without it their events do not count."""
+
+    fallbacks: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
+    """Names of other models that a request goes to, in their order, where this one has no replica
+    that serves, all of them failed, or none had room for `fallback_after`."""
+    fallback_after: Annotated[float, Field(ge=0, le=600)] = FALLBACK_AFTER
+    """Seconds that a request waits for a replica with room before it goes to a fallback."""
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo[Callable[[PolicySpec], None]]) -> Self:
@@ -182,13 +237,19 @@ class FileConfig(_Strict):
         for canary in self.canaries:
             for name in canary.split.keys() - models:
                 raise ValueError(f"canary {canary.name!r} splits to {name!r}, which is no model")
+        for model in self.models:
+            for name in set(model.fallbacks).difference(names, (it.name for it in self.canaries)):
+                raise ValueError(
+                    f"model {model.name!r} falls back to {name!r}, which is no model; correct the"
+                    " name, or leave it out"
+                )
         return self
 
     def unsaid_engine(self) -> str | None:
         """Return a sentence on a replica that does not say its engine, if there is one."""
         for model in self.models:
             for replica in model.replicas:
-                if not replica.says_engine:
+                if not (replica.says_engine or replica.is_upstream):
                     return (
                         f"replica {replica.id!r} of model {model.name!r} does not say its engine, "
                         "and Kvasir engines are sent the fleet secret; "
@@ -196,8 +257,14 @@ class FileConfig(_Strict):
                     )
         return None
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the further files that it names: keys and certificates of upstreams."""
+        replicas = (replica for model in self.models for replica in model.replicas)
+        return tuple(path for replica in replicas for path in replica.files())
+
     def snapshot(self) -> Snapshot:
-        """Return the models and canaries in the file's order, models first."""
+        """Return the models and canaries in the file's order, models first. Raises
+        UpstreamError."""
         return (
             *(model.spec() for model in self.models),
             *(CanarySpec(each.name, tuple(each.split.items())) for each in self.canaries),

@@ -19,6 +19,13 @@ models:
     tokenizer: meta-llama/Llama-3.1-8B-Instruct   # or a directory: with it, KV events count
     replicas:
       - {id: r0, url: "http://10.0.0.7:8000", engine: vllm, kv_events: "tcp://10.0.0.7:5557"}
+  - name: hosted
+    fallbacks: [llama]           # where it does not answer
+    replicas:
+      - id: provider             # a server of others: told no secret, no client's key or cookie
+        url: https://api.example.com/v1
+        model: large-2           # its own name of the model
+        key_env: PROVIDER_KEY    # or key_file
   - name: kvasir-tiny-v2
 canaries:
   - name: chat                   # one name for several models, by weight
@@ -31,6 +38,7 @@ from pathlib import Path
 
 from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.discovery.specs import DiscoveryError, PolicySpec, Snapshot
+from kvasir_router.discovery.upstream_fields import UpstreamError
 from kvasir_router.file_watch import FileWatch, FollowedFile
 from kvasir_router.yaml_file import YamlFileError, read_yaml
 
@@ -52,10 +60,11 @@ class FileSource:
         has_secret: bool = False,
     ) -> None:
         """`has_secret`: there is a fleet secret, which only engines that are named get."""
+        watch = FileWatch(path)
         self._file: FollowedFile[Snapshot] = FollowedFile(
             "discovery file",
-            FileWatch(path),
-            partial(read_snapshot, path, check_policy, has_secret=has_secret),
+            watch,
+            partial(read_snapshot, path, check_policy, has_secret=has_secret, watch=watch),
             reported,
             (DiscoveryError,),
         )
@@ -72,9 +81,14 @@ class FileSource:
 
 
 def read_snapshot(
-    path: Path, check_policy: Callable[[PolicySpec], None], *, has_secret: bool = False
+    path: Path,
+    check_policy: Callable[[PolicySpec], None],
+    *,
+    has_secret: bool = False,
+    watch: FileWatch | None = None,
 ) -> Snapshot:
-    """Raises DiscoveryError."""
+    """Return the models that the file at `path` names; `watch` also looks at the files that it
+    names from now on. Raises DiscoveryError."""
     try:
         content = read_yaml(
             path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True, context=check_policy
@@ -84,4 +98,9 @@ def read_snapshot(
     problem = content.unsaid_engine() if has_secret else None
     if problem is not None:
         raise DiscoveryError(f"discovery file {path}: {problem}")
-    return content.snapshot()
+    if watch is not None:
+        watch.watch_too(content.files())
+    try:
+        return content.snapshot()
+    except UpstreamError as error:
+        raise DiscoveryError(f"discovery file {path}: {error}") from None

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from kvasir.resource import labels
 from kvasir.resource.ownership.name_claims import NameClaim, read_claim, served_names
+from kvasir_router.discovery.specs import FALLBACK_AFTER
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -17,10 +19,14 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-class Annotations(msgspec.Struct, frozen=True, rename={"tokenizer": "kvasir.dev/tokenizer"}):
+_ANNOTATIONS = {"tokenizer": "kvasir.dev/tokenizer", "custom_api": labels.CUSTOM_API}
+
+
+class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
     """Annotations that the router knows."""
 
     tokenizer: str | None = None
+    custom_api: str | None = None
 
 
 class PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -35,12 +41,52 @@ class ModelSource(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, rename="camel"):
     policy: str | None = None
     hold_seconds: float | None = None
+    tokenizer: str | None = None
+    fallback_seconds: float = FALLBACK_AFTER
+
+
+class SecretKey(msgspec.Struct, frozen=True):
+    name: str
+    key: str
+
+
+class UpstreamKey(msgspec.Struct, frozen=True, rename="camel"):
+    secret_ref: SecretKey | None = None
+
+
+class UpstreamURL(msgspec.Struct, frozen=True, rename="camel"):
+    url: str
+    model: str | None = None
+    key: UpstreamKey | None = None
+    key_header: str = "authorization"
+    ca_bundle: str | None = None
+    server_name: str | None = None
+    health_path: str | None = None
+
+
+class ExternalPods(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str]
+    port: int = 8000
+    engine: str = "openai"
+    model: str | None = None
+
+    @property
+    def selector(self) -> str:
+        """Return the label selector of the pods."""
+        return ",".join(f"{name}={value}" for name, value in sorted(self.match_labels.items()))
+
+
+class External(msgspec.Struct, frozen=True):
+    urls: tuple[UpstreamURL, ...] = ()
+    pods: ExternalPods | None = None
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
     model: ModelSource
     router: Router = Router()
     class_name: str | None = None
+    external: External | None = None
+    fallbacks: tuple[str, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -90,6 +136,16 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     @property
     def uid(self) -> str:
         return self.metadata.uid
+
+    @property
+    def urls(self) -> tuple[UpstreamURL, ...]:
+        """Return the servers of others that serve it."""
+        return self.spec.external.urls if self.spec.external is not None else ()
+
+    @property
+    def pods(self) -> ExternalPods | None:
+        """Return which pods of others serve it."""
+        return self.spec.external.pods if self.spec.external is not None else None
 
     @property
     def age(self) -> tuple[str, str]:

@@ -1,18 +1,17 @@
 """Replica of a pod, if it is one: read once for each change of the pod."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir.resource import labels
+from kvasir.resource.engines.adapter import CustomAPI
+from kvasir_router.discovery.engine_apis import is_safe
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
-
-ENGINE_LABEL = "kvasir.dev/engine"
-"""Label of KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no
-more."""
 
 MAX_TOKENIZER = 200
 """Characters of the annotation that names one."""
@@ -41,18 +40,27 @@ class Placed(NamedTuple):
 
 
 _decode = msgspec.json.Decoder(Pod).decode
+_decode_custom = msgspec.json.Decoder(CustomAPI).decode
+_MAX_CUSTOM_API = 4096
 
 
 def read_engine(raw: msgspec.Raw) -> Placed:
     """A pod of an LLMDeployment: an engine that the operator made, with all that such a one offers.
-    Raises msgspec.MsgspecError, as does `read_kserve`."""
+    Of a type that this version does not know it is OpenAI's API. Raises msgspec.MsgspecError, as
+    does `read_kserve`."""
     pod = _decode(raw)
     container = labels.ENGINE_CONTAINER
     ports = _ports(pod, container)
-    http, grpc = ports.get("http", labels.HTTP_PORT), ports.get("grpc")
-    return _placed(
-        pod, labels.DEPLOYMENT, _replica(pod, container, ports, http, EngineKind.KVASIR, grpc)
-    )
+    http = ports.get("http", labels.HTTP_PORT)
+    named = pod.metadata.labels.get(labels.ENGINE_TYPE)
+    if named is None:
+        replica = _replica(pod, container, ports, http, EngineKind.KVASIR, ports.get("grpc"))
+    else:
+        engine = _GUESTS.get(named, EngineKind.OPENAI)
+        replica = _replica(pod, container, ports, http, engine)
+        if replica is not None and engine is EngineKind.OPENAI:
+            replica = replace(replica, custom=_custom_api(pod))
+    return _placed(pod, labels.DEPLOYMENT, replica)
 
 
 def read_kserve(raw: msgspec.Raw) -> Placed:
@@ -61,10 +69,42 @@ def read_kserve(raw: msgspec.Raw) -> Placed:
     pod = _decode(raw)
     ports = _ports(pod, _KSERVE_CONTAINER)
     http = next(iter(ports.values()), _KSERVE_PORT)
-    engine = _GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI)
+    engine = _GUESTS.get(pod.metadata.labels.get(labels.ENGINE_TYPE, ""), EngineKind.OPENAI)
     replica = _replica(pod, _KSERVE_CONTAINER, ports, http, engine)
-    tokenizer = _tokenizer(pod.metadata.annotations.tokenizer)
+    tokenizer = tokenizer_on_hub(pod.metadata.annotations.tokenizer)
     return _placed(pod, labels.KSERVE_SERVICE, replica, tokenizer)
+
+
+class Guest(NamedTuple):
+    """A pod that others have made, as far as routing is concerned."""
+
+    uid: str
+    created: str
+    id: str
+    """One run of its first container; "" while that does not serve."""
+    host: str
+    node: str
+    leaves: bool
+
+
+def read_guest(raw: msgspec.Raw) -> Guest:
+    """A pod that an LLMDeployment selects: its first container is the one that serves. Raises
+    msgspec.MsgspecError."""
+    pod = _decode(raw)
+    status = _serving(pod, pod.spec.containers[0].name) if pod.spec.containers else None
+    return Guest(
+        pod.metadata.uid,
+        pod.metadata.creation_timestamp,
+        _id(pod, status) if status is not None else "",
+        pod.status.pod_ip,
+        pod.spec.node_name,
+        _leaves(pod),
+    )
+
+
+def guest_kind(name: str) -> EngineKind:
+    """Return the kind of engine of pods that others have made; none is told the fleet's secret."""
+    return _GUESTS.get(name, EngineKind.OPENAI)
 
 
 def _placed(
@@ -105,15 +145,28 @@ def _replica(
     )
 
 
-def _tokenizer(named: str | None) -> str | None:
-    """Return the tokenizer if it is one on the Hub: who may annotate a pod may not name the
-    router's own files."""
+def tokenizer_on_hub(named: str | None) -> str | None:
+    """Return the tokenizer if it is one on the Hub: who may annotate a pod, or make an
+    LLMDeployment, may not name the router's own files."""
     if named is None or len(named) > MAX_TOKENIZER:
         return None
     try:
         return named if parse_model_uri(named).scheme == "hf" else None
     except ModelURIError:
         return None
+
+
+def _custom_api(pod: Pod) -> CustomAPI | None:
+    """Return how an engine of type custom is asked. None where that is not said, or cannot be: what
+    goes into a request or a search is checked here too, since others may have made the pod."""
+    text = pod.metadata.annotations.custom_api
+    if text is None or len(text) > _MAX_CUSTOM_API:
+        return None
+    try:
+        given = _decode_custom(text)
+    except msgspec.MsgspecError:
+        return None
+    return given if is_safe(given) else None
 
 
 def _serving(pod: Pod, container: str) -> ContainerStatus | None:

@@ -7,12 +7,19 @@ listed first.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
-from kvasir_router.discovery.kubernetes_pods import Placed
+from kvasir_router.discovery.kubernetes_pods import Guest, Placed, tokenizer_on_hub
+from kvasir_router.discovery.kubernetes_upstreams import (
+    FoundKey,
+    KeyName,
+    Selection,
+    guest_replicas,
+    upstream_replicas,
+)
 from kvasir_router.discovery.specs import (
     MatchSpec,
     ModelSpec,
@@ -36,6 +43,10 @@ class ClusterObjects:
     kserve: Iterable[Placed] = ()
     unclaimed: Mapping[str, Holder] = field(default_factory=dict)
     """Names that nobody has claimed and that are served all the same (`unclaimed_names`)."""
+    keys: Mapping[KeyName, FoundKey] = field(default_factory=dict)
+    """Keys of upstreams, as far as they have been read."""
+    guests: Mapping[Selection, Sequence[Guest]] = field(default_factory=dict)
+    """Pods of others that LLMDeployments select."""
 
 
 def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str]) -> Snapshot:
@@ -48,7 +59,11 @@ def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str
         own = Holder(deployment.metadata.namespace, deployment.metadata.name)
         names = [name for name in deployment.names if holder.get(name) == own]
         if names:
-            models.append(_model(deployment, names, replicas[own], policies))
+            others = (
+                *upstream_replicas(deployment, found.keys),
+                *guest_replicas(deployment, found.guests),
+            )
+            models.append(_model(deployment, names, [*others, *replicas[own]], policies))
     return (*models, *_kserve_models(list(found.kserve), scope, set(holder)))
 
 
@@ -97,6 +112,9 @@ def _model(
         replicas=tuple(replicas),
         policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
+        tokenizer=tokenizer_on_hub(router.tokenizer),
+        fallbacks=deployment.spec.fallbacks,
+        fallback_after=router.fallback_seconds,
         split=split_of(deployment),
     )
 

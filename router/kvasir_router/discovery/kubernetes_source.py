@@ -1,6 +1,7 @@
 """Models and replicas from a Kubernetes cluster: LLMDeployments, their names and engine pods.
 
-Only read: get, list and watch of pods, llmdeployments and modelnames. When the API server is gone,
+Only read: get, list and watch of pods, llmdeployments and modelnames, and get of the Secrets that
+hold the keys of servers of others. When the API server is gone,
 what was known last goes on being served.
 """
 
@@ -25,8 +26,20 @@ from kvasir_router.discovery.kubernetes_objects import (
     read_claim_object,
     read_deployment,
 )
-from kvasir_router.discovery.kubernetes_pods import Placed, read_engine, read_kserve
+from kvasir_router.discovery.kubernetes_pods import (
+    Guest,
+    Placed,
+    read_engine,
+    read_guest,
+    read_kserve,
+)
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
+from kvasir_router.discovery.kubernetes_upstreams import (
+    SecretKeys,
+    Selection,
+    keys_wanted,
+    selection_of,
+)
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
 from kvasir_router.discovery.unclaimed_names import unclaimed_names
 from kvasir_router.options.cluster_scope import ClusterScope
@@ -72,6 +85,9 @@ class KubernetesSource:
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
         self._unclaimed: dict[str, Holder] = {}
+        self._keys = SecretKeys(self._changed.set)
+        self._guests: dict[Selection, tuple[Reflector[Guest], asyncio.Task[None]]] = {}
+        self._guest_tasks = self._tasks
 
     async def load(self) -> None:
         """DiscoverySource.load: `watch` gives the first state, once the API server answers."""
@@ -89,9 +105,10 @@ class KubernetesSource:
         kserve = reflect(cluster, read_kserve, _PODS, named, labels.KSERVE_SERVICE)
         first: list[Reflector[Any]] = [*deployments, *engines, *kserve]
         later = list(claims)
-        tasks = self._tasks.child()
+        tasks = self._guest_tasks = self._tasks.child()
         for each in first:
             tasks.keep("list and watch", each.run)
+        tasks.keep("upstream keys", partial(self._keys.follow, cluster))
         last: Snapshot | None = None
         try:
             while True:
@@ -115,6 +132,7 @@ class KubernetesSource:
                     yield now
         finally:
             await tasks.stop()
+            self._guests.clear()
             await cluster.close()
             self._cluster = None
 
@@ -129,7 +147,32 @@ class KubernetesSource:
         class_name = self._scope.class_name
         taken = holders(claimed, class_name)
         self._unclaimed = unclaimed_names(known, taken, class_name, self._unclaimed)
-        return ClusterObjects(claimed, known, _objects(engines), _objects(kserve), self._unclaimed)
+        self._keys.want(keys_wanted(known))
+        guests = self._guests_of(known)
+        return ClusterObjects(
+            claimed,
+            known,
+            _objects(engines),
+            _objects(kserve),
+            self._unclaimed,
+            dict(self._keys.found),
+            {selection: list(each.objects.values()) for selection, each in guests.items()},
+        )
+
+    def _guests_of(self, deployments: Sequence[LLMDeployment]) -> dict[Selection, Reflector[Guest]]:
+        """Watch the pods of others that the deployments select, and no others any more; return
+        those that have been listed."""
+        wanted = {it for each in deployments if (it := selection_of(each)) is not None}
+        for gone in self._guests.keys() - wanted:
+            self._guests.pop(gone)[1].cancel()
+            self._failing.discard(Collection(_PODS.path(gone.namespace), gone.selector))
+        cluster = self._cluster
+        for new in wanted - self._guests.keys():
+            if cluster is not None:
+                place = (new.namespace,)
+                [made] = self._reflect(cluster, read_guest, _PODS, place, new.selector)
+                self._guests[new] = made, self._guest_tasks.keep("list and watch", made.run)
+        return {it: made for it, (made, _) in self._guests.items() if made.listed}
 
     async def _connect(self) -> Cluster:
         """Raises DiscoveryError where nothing says what cluster there is."""

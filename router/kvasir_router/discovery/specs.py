@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from kvasir.resource.engines.adapter import CustomAPI
+
+FALLBACK_AFTER = 5.0
+"""Seconds: half of the time after which clients of streams are told that their request waits."""
+
 
 class EngineKind(Enum):
     """Engine behind an address, which says what it offers besides the OpenAI API."""
@@ -23,6 +28,43 @@ class EngineKind(Enum):
     SGLANG = "sglang"
     OPENAI = "openai"
     """The OpenAI API alone."""
+
+
+OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
+"""Engines that send a head when they have accepted a request, and whose probes tell when they
+hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Needs of a server behind a base URL, which is not of the fleet: it is told no secret, no
+    client's key and no header that it does not need."""
+
+    prefix: str = "/v1"
+    """Path in the place of a request's `/v1`."""
+    model: str = ""
+    """Its own name of the model; "" = the one that the client gives."""
+    key: str = field(default="", repr=False)
+    """Key that it asks for; "" = none."""
+    key_header: str = "authorization"
+    """Header of the key: `authorization`, as a bearer token, or another one, as it is."""
+    authorities: str = field(default="", repr=False)
+    """Certificates (PEM) of those that may have signed its own; "" = the router's."""
+    server_name: str = ""
+    """Name that its certificate has, and that TLS asks for; "" = the URL's host."""
+    health_path: str = ""
+    """Path, as it is, that answers 200 while it serves; "" = it is not asked: requests tell."""
+    problem: str = ""
+    """Clause on why it cannot be used; "" = it can."""
+
+    @property
+    def key_line(self) -> bytes:
+        """Header line with its key; empty if it asks for none."""
+        if not self.key:
+            return b""
+        if self.key_header == "authorization":
+            return b"Authorization: Bearer %b\r\n" % self.key.encode()
+        return b"%b: %b\r\n" % (self.key_header.encode(), self.key.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +117,18 @@ class ReplicaSpec:
     """Revision of its template; "" = unknown."""
     canary: bool = False
     """It gets no request but by a split that names its revision."""
+    custom: CustomAPI | None = None
+    """Paths and metrics of an engine of kind OPENAI; None = only OpenAI's API is known."""
+    upstream: Upstream | None = None
+    """None = an engine of the fleet, whose API is at the root and takes requests as they came."""
+
+    @property
+    def host_header(self) -> bytes:
+        """Value of the Host header: with the port only where it is not the scheme's own,
+        since gateways of providers compare it with their names."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_default = self.port == (443 if self.tls else 80)
+        return (host if is_default else f"{host}:{self.port}").encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +157,10 @@ class ModelSpec:
     directory or a Hub id; None = their events are of no use."""
     split: SplitSpec | None = None
     """Canary that gets a part of the requests."""
+    fallbacks: tuple[str, ...] = ()
+    """Names that a request goes to, in their order, where the model does not answer it."""
+    fallback_after: float = FALLBACK_AFTER
+    """Seconds that a request waits for a replica with room before it goes to a fallback."""
 
 
 @dataclass(frozen=True, slots=True)

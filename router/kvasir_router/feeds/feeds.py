@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.load_stream import ATTEMPT_SECONDS, LoadFeed
-from kvasir_router.feeds.metrics_scraper import NAMES, Scraper, read_capacity
+from kvasir_router.feeds.metrics_scraper import Scraper, metrics_of, read_capacity
 from kvasir_router.feeds.silence import SilenceWatch
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import fleet_seed
@@ -59,13 +59,12 @@ class Feeds:
         spec = replica.spec
         sink = model.sink
         self._seed(model)
-        names = NAMES.get(spec.engine)
         self._tasks[replica] = set()
         if spec.grpc_port is not None:
             self._watch_load(replica, spec.grpc_port, sink)
-        elif names is not None:
+        elif (metrics := metrics_of(spec)) is not None:
             secrets = self._secrets if spec.engine is EngineKind.KVASIR else None
-            scraper = Scraper(replica, names, self._feeding.scrape_interval, secrets)
+            scraper = Scraper(replica, metrics, self._feeding.scrape_interval, secrets)
             self._keep(replica, "scrapes", scraper.run, scraper.every)
         if spec.kv_events is not None and sink is not None:
             self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
@@ -155,8 +154,10 @@ class Feeds:
         """A load stream has begun; what it does not tell is the KV cache's size."""
         if replica in self._readings:
             self._readings[replica].cancel()
-        names = NAMES[replica.spec.engine]
-        reading = read_capacity(replica, names, self._secrets.lines)
+        metrics = metrics_of(replica.spec)
+        if metrics is None:
+            return
+        reading = read_capacity(replica, metrics, self._secrets.lines)
         self._readings[replica] = self._supervised.run("KV capacity", reading)
         self._own(replica, self._readings[replica])
 

@@ -6,7 +6,9 @@ import re
 import time
 from dataclasses import dataclass
 
-from kvasir_router.discovery.specs import EngineKind
+from kvasir.resource.engines.adapter import MetricNames
+from kvasir_router.discovery.engine_apis import load_metrics
+from kvasir_router.discovery.specs import ReplicaSpec
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.fleet_secrets import FleetSecrets
@@ -22,44 +24,17 @@ _PROMPT_TOKENS = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Names of an engine's series; each is an alternative."""
+class LoadMetrics:
+    """Place and names of the series that tell an engine's load."""
 
-    running: tuple[bytes, ...]
-    waiting: tuple[bytes, ...]
-    kv_usage: tuple[bytes, ...]
-    prompt_tokens: bytes
-    """A histogram of prompts' lengths."""
-    capacity: bytes = b""
-    """Tokens of the KV cache, where there is such a gauge."""
-    cache_info: bytes = b""
-    """Series with labels `block_size` and `num_gpu_blocks` otherwise."""
+    path: str
+    names: MetricNames
 
 
-def _vllm_names(prefix: bytes) -> Names:
-    return Names(
-        (prefix + b"num_requests_running",),
-        (prefix + b"num_requests_waiting",),
-        # vLLM's name until 0.10
-        (prefix + b"kv_cache_usage_perc", prefix + b"gpu_cache_usage_perc"),
-        prefix + b"request_prompt_tokens",
-        cache_info=prefix + b"cache_config_info",
-    )
-
-
-NAMES = {
-    EngineKind.KVASIR: _vllm_names(b"kvasir_"),
-    EngineKind.KVASIR_OPEN: _vllm_names(b"kvasir_"),
-    EngineKind.VLLM: _vllm_names(b"vllm:"),
-    EngineKind.SGLANG: Names(
-        (b"sglang:num_running_reqs",),
-        (b"sglang:num_queue_reqs",),
-        (b"sglang:token_usage",),
-        b"sglang:prompt_tokens_histogram",
-        capacity=b"sglang:max_total_num_tokens",
-    ),
-}
-"""Kinds of engines whose /metrics tell their load."""
+def metrics_of(spec: ReplicaSpec) -> LoadMetrics | None:
+    """Return those of an engine; None = its load is not told."""
+    found = load_metrics(spec)
+    return None if found is None else LoadMetrics(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +51,7 @@ class MetricsPage:
     """Mean length of a prompt."""
 
 
-def parse_page(text: bytes, names: Names) -> MetricsPage | None:
+def parse_page(text: bytes, names: MetricNames) -> MetricsPage | None:
     """Find the few series there are names for; None when there are none. An engine that has not
     run anything yet may tell its KV cache's size alone."""
     text = b"\n" + text
@@ -84,8 +59,9 @@ def parse_page(text: bytes, names: Names) -> MetricsPage | None:
     capacity = _capacity(text, names)
     if not running and not capacity:
         return None
-    count = sum(_values(text, (names.prompt_tokens + b"_count",)))
-    total = sum(_values(text, (names.prompt_tokens + b"_sum",)))
+    lengths = names.prompt_tokens
+    count = sum(_values(text, (lengths + "_count",))) if lengths else 0.0
+    total = sum(_values(text, (lengths + "_sum",))) if lengths else 0.0
     return MetricsPage(
         running=int(sum(running)),
         waiting=int(sum(_values(text, names.waiting))),
@@ -100,10 +76,10 @@ class Scraper:
     with it."""
 
     def __init__(
-        self, replica: Replica, names: Names, interval: float, secrets: FleetSecrets | None
+        self, replica: Replica, metrics: LoadMetrics, interval: float, secrets: FleetSecrets | None
     ) -> None:
         self._replica = replica
-        self._names = names
+        self._metrics = metrics
         self._interval = interval
         self._secrets = secrets
         self.every = max(1.1 * interval, _TIMEOUT)
@@ -120,7 +96,7 @@ class Scraper:
         replica = self._replica
         try:
             lines = b"" if self._secrets is None else self._secrets.lines
-            page = await _read(replica, self._names, lines)
+            page = await _read(replica, self._metrics, lines)
         except (OSError, TimeoutError):
             replica.feeds["scrape_failed"] += 1
             return
@@ -138,11 +114,11 @@ class Scraper:
         )
 
 
-async def read_capacity(replica: Replica, names: Names, lines: bytes) -> None:
+async def read_capacity(replica: Replica, metrics: LoadMetrics, lines: bytes) -> None:
     """Learn the KV cache's size, once; an engine that does not tell is used all the same."""
     while True:
         try:
-            page = await _read(replica, names, lines)
+            page = await _read(replica, metrics, lines)
             break
         except (OSError, TimeoutError):
             replica.feeds["scrape_failed"] += 1
@@ -151,25 +127,25 @@ async def read_capacity(replica: Replica, names: Names, lines: bytes) -> None:
         replica.load.kv_capacity = page.kv_capacity
 
 
-async def _read(replica: Replica, names: Names, lines: bytes) -> MetricsPage | None:
+async def _read(replica: Replica, metrics: LoadMetrics, lines: bytes) -> MetricsPage | None:
     """Raises OSError or TimeoutError; None when the page does not tell the load."""
     async with asyncio.timeout(_TIMEOUT):
-        status, text = await fetch(replica.pool, "/metrics", lines, MAX_BYTES)
+        status, text = await fetch(replica.pool, metrics.path, lines, MAX_BYTES)
     if status != 200:
         return None
     if len(text) < _THREAD_BYTES:
-        return parse_page(text, names)
-    return await asyncio.to_thread(parse_page, text, names)
+        return parse_page(text, metrics.names)
+    return await asyncio.to_thread(parse_page, text, metrics.names)
 
 
 _LABEL = re.compile(rb'(\w+)="([^"\\]*)"')
 _DIGITS = re.compile(rb"\d{1,15}")
 
 
-def _values(text: bytes, names: tuple[bytes, ...]) -> list[float]:
+def _values(text: bytes, names: tuple[str, ...]) -> list[float]:
     """Every value of the first of these series that there is."""
     for name in names:
-        found = [_value(line) for line in _lines_of(text, name)]
+        found = [_value(line) for line in _lines_of(text, name.encode())]
         values = [value for value in found if value is not None]
         if values:
             return values
@@ -198,11 +174,13 @@ def _value(line: bytes) -> float | None:
     return value if 0.0 <= value < 1e15 else None
 
 
-def _capacity(text: bytes, names: Names) -> int:
+def _capacity(text: bytes, names: MetricNames) -> int:
     if names.capacity:
         return int(sum(_values(text, (names.capacity,))))
+    if not names.cache_info:
+        return 0
     tokens = 0
-    for line in _lines_of(text, names.cache_info):
+    for line in _lines_of(text, names.cache_info.encode()):
         labels = dict(_LABEL.findall(line))
         # One number a KV group, as 1000/200; the largest group's counts
         blocks = [int(number) for number in _DIGITS.findall(labels.get(b"num_gpu_blocks", b""))]

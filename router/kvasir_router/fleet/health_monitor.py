@@ -1,12 +1,15 @@
 """Ask every replica whether it is ready, and believe requests that fail before the next probe."""
 
 import asyncio
+import socket
+import ssl
 from functools import partial
 
 import msgspec
 import structlog
 
-from kvasir_router.discovery.specs import EngineKind
+from kvasir_router.discovery.engine_apis import adapter_of, ready_path
+from kvasir_router.discovery.specs import EngineKind, Upstream
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
@@ -25,16 +28,11 @@ UNHEARD = 0.4
 # A burst of failed requests asks for a probe each; they share one.
 _MIN_PAUSE = 0.05
 
-_PROBED = {
-    EngineKind.VLLM: "/health",
-    EngineKind.SGLANG: "/health",
-    EngineKind.OPENAI: "/v1/models",
-}
-"""Paths that others than Kvasir's engines answer once they serve."""
 
-
-_REFUSE_OTHER_NAMES = frozenset({EngineKind.KVASIR, EngineKind.KVASIR_OPEN, EngineKind.VLLM})
-"""Engines that answer 404 to a request for a name that they do not list."""
+_MAX_REASON = 200
+_UPSTREAM_TIMEOUT = 5.0
+_UPSTREAM_PAUSE = 10.0
+"""Seconds of a probe of an upstream URL, which may be far away, and between two."""
 
 
 class _Card(msgspec.Struct):
@@ -79,6 +77,8 @@ class HealthMonitor:
     def watch(self, model: Model, replica: Replica) -> None:
         probing, watch = self._probing, partial(self._watch, model, replica)
         every = max(probing.interval, probing.startup_interval, probing.timeout)
+        if replica.spec.upstream is not None:
+            every = max(every, _UPSTREAM_PAUSE)
         self._tasks[replica] = self._supervised.keep("probes", watch, every=every)
 
     def forget_replica(self, model: Model, replica: Replica) -> None:
@@ -100,7 +100,8 @@ class HealthMonitor:
             replica.probe_now.clear()
             before = replica.health
             seen = await self._probe(replica)
-            if seen is Health.READY and before is not Health.READY:
+            is_own = replica.spec.upstream is None
+            if is_own and seen is Health.READY and before is not Health.READY:
                 await self._read_card(replica)
                 if self._is_misnamed(model, replica):
                     seen = Health.NOT_READY
@@ -124,7 +125,8 @@ class HealthMonitor:
         told = self._told.get(replica)
         names = self._told[replica] = replica.served_names
         missing = model.names - set(names) if names else ()
-        if missing and names != told:
+        refuses = adapter_of(replica.spec.engine).refuses_other_names
+        if missing and names != told and replica.spec.engine is not EngineKind.OPENAI:
             _log.error(
                 "a replica does not serve the names that its model has here: start it with "
                 "--served-model-name, or name the model as it does",
@@ -133,12 +135,18 @@ class HealthMonitor:
                 missing=sorted(missing),
                 served=names,
             )
-        return model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
+        is_wrong = model.name in missing and refuses
+        replica.problem = (
+            f"it does not serve the name {model.name}"[:_MAX_REASON] if is_wrong else ""
+        )
+        return is_wrong
 
     async def _pause(self, replica: Replica) -> None:
         probing = self._probing
         seconds = probing.startup_interval
-        if replica.ever_ready:
+        if replica.spec.upstream is not None:
+            seconds = _UPSTREAM_PAUSE
+        elif replica.ever_ready:
             seconds = probing.interval if _speaks(replica) else UNHEARD * probing.interval
         await asyncio.sleep(_MIN_PAUSE)
         try:
@@ -147,15 +155,37 @@ class HealthMonitor:
         except TimeoutError:
             pass
 
+    async def _probe_upstream(self, replica: Replica, upstream: Upstream) -> Health:
+        """Ask a server that is not of the fleet: by its health path or else, where nothing speaks
+        for it, only whether it can be reached. What it answers to requests tells the rest."""
+        replica.problem = upstream.problem
+        if upstream.problem:
+            return Health.STARTING
+        if not upstream.health_path and replica.health is Health.READY:
+            return Health.READY
+        try:
+            async with self._supervised.limit(_UPSTREAM_TIMEOUT):
+                status = await _asked(replica, upstream)
+        except (OSError, TimeoutError) as error:
+            replica.problem = _reason(error)
+            refused = isinstance(error, ConnectionRefusedError)
+            return Health.DOWN if refused else Health.SUSPECT
+        if status == 200:
+            return Health.READY
+        replica.problem = f"{upstream.health_path} answers with status {status}"
+        return Health.NOT_READY
+
     async def _probe(self, replica: Replica) -> Health:
+        if replica.spec.upstream is not None:
+            return await self._probe_upstream(replica, replica.spec.upstream)
         probing = self._probing
         seconds = probing.timeout if _speaks(replica) else probing.timeout / 2
         if replica.load_stream_state is LoadStreamState.SILENT:
             seconds = probing.suspect_timeout
         try:
             async with self._supervised.limit(seconds) as self._limits[replica]:
-                path = _PROBED.get(replica.spec.engine, "/ready")
-                status, _ = await fetch(replica.pool, path, self._lines_for(replica))
+                path, lines = ready_path(replica.spec), self._lines_for(replica)
+                status, _ = await fetch(replica.pool, path, lines)
         except ConnectionRefusedError:
             return Health.DOWN
         except (OSError, TimeoutError):
@@ -179,6 +209,27 @@ class HealthMonitor:
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         replica.max_model_len = min(lengths, default=None)
         replica.serves = cards[0].identity if cards else None
+
+
+async def _asked(replica: Replica, upstream: Upstream) -> int:
+    """Return the status of the health path; 200 without one, once there is a connection. Raises
+    OSError."""
+    if upstream.health_path:
+        lines, host = upstream.key_line, replica.spec.host_header
+        return (await fetch(replica.pool, upstream.health_path, lines, host=host))[0]
+    (await replica.pool.connect()).abort()
+    return 200
+
+
+def _reason(error: OSError | TimeoutError) -> str:
+    """Return a short clause on why a server could not be reached."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"[:_MAX_REASON]
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {_UPSTREAM_TIMEOUT:g} s"
+    if isinstance(error, socket.gaierror):
+        return f"its host name has no address: {error.strerror}"[:_MAX_REASON]
+    return f"no connection: {error.strerror or error}"[:_MAX_REASON]
 
 
 def _speaks(replica: Replica) -> bool:

@@ -182,6 +182,12 @@ class Model:
         self.policy_raised()
 
     @property
+    def can_serve(self) -> bool:
+        """Return whether a replica serves, though it may be full now. Suspects do not count: who
+        asks has somewhere else to go."""
+        return any(map(_is_ready, self._serviceable))
+
+    @property
     def capacity(self) -> int:
         """Requests that the ready replicas run at once, as far as known."""
         return sum(replica.capacity for replica in self._ready())
@@ -267,7 +273,7 @@ def reserved_slots(part: float, capacity: int) -> int:
 
 
 def _is_ready(replica: Replica) -> bool:
-    return replica.health is Health.READY and replica.breaker.allows
+    return replica.health is Health.READY and replica.breaker.allows and not replica.rests
 
 
 def _is_suspect(replica: Replica) -> bool:

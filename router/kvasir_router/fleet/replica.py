@@ -57,6 +57,12 @@ class Watcher(Protocol):
         Called for every failed probe from then on."""
 
 
+MAX_REST_SECONDS = 600.0
+"""However long a server asks to be left alone: a day's quota may be raised before its end."""
+
+_TIMER_SECONDS = 0.05
+"""A timer may be early by less."""
+
 _NOTIFIED_PER_TURN = 32
 """Watchers told in one turn of the loop: each may start a request elsewhere."""
 
@@ -105,6 +111,10 @@ class Replica:
         """Names that requests may call its model by, as its /v1/models says; empty = unknown."""
         self.serves: ModelIdentity | None = None
         """Identity of what it computes, as its own /v1/models says."""
+        self.problem = spec.upstream.problem if spec.upstream else ""
+        """Sentence on why it does not serve, if it is an upstream URL's; "" = it does, or its
+        health says enough."""
+        self._rests_until = 0.0
         self.probe_now = asyncio.Event()
         self._slots = EngineSlots(engine_queue)
         self.load.heard = self._load_heard
@@ -131,6 +141,20 @@ class Replica:
         """Requests more that it would run now, as far as known."""
         taken = self._slots.taken(self.in_flight) if self._slots.count else self.in_flight
         return max(self.capacity - taken, 0)
+
+    @property
+    def rests(self) -> bool:
+        """Return whether it has asked to be left alone for a while."""
+        return self._rests_until > 0 and self._rests_until > asyncio.get_running_loop().time()
+
+    def rest(self, seconds: float) -> None:
+        """Send it nothing for so long: it has said that it takes no more."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(seconds, MAX_REST_SECONDS)
+        if until > self._rests_until:
+            self._rests_until = until
+            loop.call_at(until, self._rested)
+            self._changed()
 
     @property
     def ever_ready(self) -> bool:
@@ -226,6 +250,11 @@ class Replica:
         self._bound = min(self._slots.bound, self._max_in_flight)
         if was_full is not (self.in_flight >= self._bound):
             self.filled()
+
+    def _rested(self) -> None:
+        if self._rests_until - asyncio.get_running_loop().time() < _TIMER_SECONDS:
+            self._rests_until = 0.0
+            self._changed()
 
     def _retry(self) -> None:
         self.breaker.retry()

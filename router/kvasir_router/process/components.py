@@ -2,9 +2,11 @@
 keys."""
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Iterator
 from functools import partial
+from math import inf
 
 from kvasir_router.admission.admission_metrics import key_families, queue_families
 from kvasir_router.admission.router_count import follow_peers
@@ -22,8 +24,12 @@ from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.telemetry.access_log import AccessLog, LogStream
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing_metrics import tokenizing_families
-from kvasir_router.wire.tls import client_context
+from kvasir_router.wire.tls import client_context, context_for
 from kvasir_router.wire.upstream_pool import ConnectionPool
+
+UPSTREAM_CONNECTION_SECONDS = 300.0
+"""Age from which on a connection to an upstream URL is not used again: its name may have come to
+mean another address."""
 
 
 class RouterComponents:
@@ -109,6 +115,13 @@ class RouterComponents:
             spec.port,
             connect_timeout=timeouts.connect,
             idle_timeout=timeouts.upstream_idle,
-            tls=self.replica_tls if spec.tls else None,
+            tls=self._tls_for(spec) if spec.tls else None,
             limit=self.gateway.tasks.limit,
+            server_name=(spec.upstream.server_name or None) if spec.upstream else None,
+            max_age=UPSTREAM_CONNECTION_SECONDS if spec.upstream else inf,
         )
+
+    def _tls_for(self, spec: ReplicaSpec) -> ssl.SSLContext:
+        """Return what its certificate is checked with; discovery has read its authorities."""
+        authorities = spec.upstream.authorities if spec.upstream else ""
+        return context_for(authorities) if authorities else self.replica_tls

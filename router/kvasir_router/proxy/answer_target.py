@@ -38,6 +38,16 @@ class AnswerTarget(AnswerObserver):
     def pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """Pass on a whole answer."""
 
+    @property
+    @abstractmethod
+    def may_fall_back(self) -> bool:
+        """True if another model may answer in the place of this one."""
+
+    def fall_back(self, reason: str) -> bool:
+        """Let another model answer, if one may, and return whether that is so: then nothing here
+        is called again. `reason`: one of a few words, for metrics."""
+        return False
+
     def withdraw(self) -> None:
         """Take back an answer of which the client has nothing."""
 

@@ -13,6 +13,7 @@ from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.tenant_salt import TenantSalt
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.discovery.specs import OWN_ENGINES
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import Target
@@ -26,14 +27,20 @@ from kvasir_router.kept_responses.open_store import make_store
 from kvasir_router.kept_responses.response_routes import answer_for_one, is_for_one
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.attempts.attempt import OWN_ENGINES
 from kvasir_router.proxy.client.client_registry import ClientRegistry, RegisteredClient
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.failures import failure_responses
+from kvasir_router.proxy.fallbacks import Fallbacks, answers_instead, model_line
 from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.relay_services import RelayServices
-from kvasir_router.proxy.request_reading import bad_body, read_request, rename_model
+from kvasir_router.proxy.request_reading import (
+    add_salt,
+    bad_body,
+    query_of_another,
+    read_request,
+    rename_model,
+)
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import Signals
 from kvasir_router.tasks import SupervisedTasks
@@ -42,9 +49,7 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
-from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
-from kvasir_router.wire.long_bodies.body_scan import BodyError
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
 
@@ -264,22 +269,66 @@ class Gateway:
         ticket = self.admission.admit(
             holder, envelope, len(request.body), name, target, media, computed=computed
         )
-        if self._salt is not None and ticket.key_id:
-            self._add_salt(self._salt, request, envelope, ticket)
+        salted = self._salt is not None and add_salt(self._salt, request, envelope, ticket)
         request.buffer = None
         query = Query(request, envelope, lora=target.adapter, media=media)
         query.key_id = ticket.key_id
+        query.salted = salted
         if responses_kept is not None:
             responses_kept.mark(query, self._owner(holder))
         elif request.endpoint.events == "response":
             withdraw_mark(request)
-        model = target.model
-        if model.split is not None:  # before its prompt is read, and its messages freed
-            query.to_canary = model.split.sends_to_canary(query)
-        metrics = self.metrics.model(model.name)
         if self.tracer is not None:
             self.tracer.began(request)
-        client.relay(Relay(self._relay_services, client, query, model, metrics, ticket))
+        fallbacks = self._fallbacks(client, query, target, holder, ticket)
+        self._relay(client, query, target, ticket, fallbacks, 0.0)
+
+    def _relay(
+        self,
+        client: GatewayClient,
+        query: Query,
+        target: Target,
+        ticket: Ticket,
+        fallbacks: Fallbacks | None,
+        received: float,
+    ) -> None:
+        split = target.model.split
+        if split is not None:  # before its prompt is read, and its messages freed
+            query.to_canary = split.sends_to_canary(query)
+        made, metrics = self._relay_services, self.metrics.model(target.model.name)
+        client.relay(Relay(made, client, query, target.model, metrics, ticket, fallbacks, received))
+
+    def _fallbacks(
+        self,
+        client: GatewayClient,
+        query: Query,
+        first: Target,
+        holder: Holder | None,
+        ticket: Ticket,
+    ) -> Fallbacks | None:
+        if not (first.model.spec.fallbacks and query.request.endpoint.computed):
+            return None  # another model's token ids are other tokens
+        query.request.answer_lines += model_line(first.model.name)
+        user = query.envelope.user if isinstance(query.envelope.user, str) else None
+
+        def find(name: str) -> Target | None:
+            found = self.fleet.find(name, user)
+            may = found is not None and (holder is None or holder.may_use(name, found))
+            return found if may else None
+
+        def go(target: Target, fallbacks: Fallbacks, received: float) -> None:
+            try:
+                kept = self._responses_for(query.request, target) is not None
+                other = query_of_another(query, target, keeps=kept)
+                other.key_id = query.key_id
+                answers_instead(query.request, fallbacks.before.name, target.model.name)
+                self._relay(client, other, target, ticket, fallbacks, received)
+            except Exception as error:
+                self.tasks.defect("request", error, model=target.model.name)
+                ticket.settle(0, time.monotonic(), time.time())
+                self.answer(client, query.request, failure_responses.defect())
+
+        return Fallbacks(first.model, find, go)
 
     def _responses_for(self, request: Request, target: Target) -> KeptResponses | None:
         """Return where an answer is kept, if it is a response, and of engines that keep none."""
@@ -339,16 +388,6 @@ class Gateway:
         except Exception as error:
             self.tasks.defect("request", error, request_id=request.request_id.decode())
             client.defect(request)
-
-    def _add_salt(
-        self, salt: TenantSalt, request: Request, envelope: Envelope, ticket: Ticket
-    ) -> None:
-        """Keep the prompt out of other tenants' caches. Raises RefusalError."""
-        try:
-            salt.add(request, envelope, ticket.tenant)
-        except BodyError as error:
-            ticket.settle(0, time.monotonic(), time.time())
-            raise bad_body(str(error), error.param) from None
 
     def answer(self, client: GatewayClient, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""

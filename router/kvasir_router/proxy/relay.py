@@ -1,19 +1,20 @@
 """One request from a client: its answer, passed on from wherever it comes, and every end."""
 
 import asyncio
+import time
 from functools import partial
 
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
-from kvasir_router.proxy.answer_target import AnswerTarget
 from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts.attempts import Attempts
 from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, Failure
+from kvasir_router.proxy.fallbacks import Fallbacks, FallbackTarget
 from kvasir_router.proxy.kept_answer import KeptAnswer
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_record import RequestRecord
@@ -27,7 +28,7 @@ from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import Usage, decode_usage, usage_in_body
 
 
-class Relay(AnswerTarget):
+class Relay(FallbackTarget):
     """Between a client and the attempts at replicas. Every end goes through `_over`."""
 
     def __init__(
@@ -38,20 +39,21 @@ class Relay(AnswerTarget):
         model: Model,
         metrics: ModelMetrics,
         ticket: Ticket,
+        fallbacks: Fallbacks | None = None,
+        received: float = 0.0,
     ) -> None:
+        """`received`: when the request came, by the monotonic clock; 0 = now."""
         self.query = query
         self.streams = query.streams
         """True if the client wants events."""
-        self.model = model
-        self.ticket = ticket
-        self._services = services
         self._client = client
         self.request = query.request
-        self._metrics = metrics
-        self._record = RequestRecord(query, model, metrics, ticket)
+        self._record = RequestRecord(query, model, metrics, ticket, received)
+        super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
         self._answer: ClientAnswer | None = None
         """Answer on its way to the client."""
-        self._attempts = Attempts(self, services, query, model, metrics, ticket)
+        deaths = fallbacks.deaths if fallbacks is not None else 0
+        self._attempts = Attempts(self, services, query, model, metrics, ticket, deaths)
         self._keeps = False
         """True while a whole answer waits to be kept."""
         self._paused = False
@@ -71,6 +73,17 @@ class Relay(AnswerTarget):
         return not self._keeps and (self._answer is None or self._answer.blank)
 
     @property
+    def untouched(self) -> bool:
+        """FallbackTarget.untouched."""
+        has_begun = self._keeps or (self._answer is not None and self._answer.begun)
+        return not (has_begun or self._record.ended_at)
+
+    @property
+    def deaths(self) -> int:
+        """FallbackTarget.deaths."""
+        return self._attempts.deaths
+
+    @property
     def transcript(self) -> Transcript | None:
         """AnswerTarget.transcript."""
         return self._answer.transcript if isinstance(self._answer, EventStream) else None
@@ -85,15 +98,15 @@ class Relay(AnswerTarget):
             self.fail(failure_responses.poison())
             return
         failover = services.failover
+        loop = asyncio.get_running_loop()
         seconds = self.request.timeout or failover.request_timeout
         if seconds:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(seconds, self._expire, seconds)
+            left = self._record.received + seconds - time.monotonic()
+            self._deadline = loop.call_later(max(left, 0.0), self._expire, seconds)
         if failover.hedging and self.request.endpoint.hedged and not self.streams:
             self._hedges = True
             seconds = self.model.hedge_delay.seconds
             if seconds is not None:
-                loop = asyncio.get_running_loop()
                 self._hedge_timer = loop.call_later(seconds, self._send_hedge)
         if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
@@ -161,6 +174,8 @@ class Relay(AnswerTarget):
     def heartbeat(self) -> None:
         """Tell the client of a stream that it waits on."""
         if self._answer is None:
+            if self.may_fall_back:
+                return  # another model's answer may yet be of another kind
             self._record.began(200)
             self._answer = self._stream(waiting_head())
         if isinstance(self._answer, EventStream):
@@ -173,6 +188,8 @@ class Relay(AnswerTarget):
         candidates = self._attempts.candidates
         if candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
+            return
+        if self.falls_back_at_once():
             return
         candidates.forget_tried()
         self.query.read_prompt()
@@ -321,7 +338,7 @@ class Relay(AnswerTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if self._record.ended_at:
+            if self._record.ended_at or self.falls_back_at_once():
                 return
             if self._services.queue.enter(self):
                 self.start()
@@ -345,8 +362,8 @@ class Relay(AnswerTarget):
         except Exception as error:
             self.defect(error)
 
-    def _over(self, usage: Usage | None) -> None:
-        """Stop all that goes on for the request, and account for it, however it ended."""
+    def _stop(self) -> None:
+        """Stop all that goes on for the request."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._hedge_timer is not None:
@@ -354,6 +371,16 @@ class Relay(AnswerTarget):
         self._attempts.stop()
         if self.ticket.waits_since:
             self._services.queue.leave(self)
+
+    def release(self) -> None:
+        """FallbackTarget.release."""
+        self._stop()
+        self._record.ended_at = time.monotonic()
+        self._attempts.release()
+
+    def _over(self, usage: Usage | None) -> None:
+        """Stop, and account for the request, however it ended."""
+        self._stop()
         answer = self._answer
         if answer is not None:
             self._record.sent_bytes = answer.sent_bytes

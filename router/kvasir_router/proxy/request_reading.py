@@ -1,8 +1,12 @@
 """Read what routes a request from its body, and write its replicas' model name into it."""
 
+import time
+
 import msgspec
 
-from kvasir_router.fleet.target import rename
+from kvasir_router.admission.tenant_salt import TenantSalt
+from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.target import Target, rename
 from kvasir_router.wire import responses
 from kvasir_router.wire.envelope import (
     OUTLINED,
@@ -23,6 +27,7 @@ from kvasir_router.wire.long_bodies.body_scan import (
     outline_of,
 )
 from kvasir_router.wire.long_bodies.form_scan import Form, FormError, FormScan
+from kvasir_router.wire.query import Query
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -64,6 +69,33 @@ def rename_model(request: Request, form: Form | None, name: str) -> None:
         raise bad_body(str(error)) from None
     except _UNREADABLE as error:
         raise bad_body(*refusal(request.body, error)) from None
+
+
+def add_salt(salt: TenantSalt, request: Request, envelope: Envelope, ticket: Ticket) -> bool:
+    """Keep the prompt out of other tenants' caches, if it is one's; return whether it is. Raises
+    RefusalError."""
+    if not ticket.key_id:
+        return False
+    try:
+        salt.add(request, envelope, ticket.tenant)
+    except BodyError as error:
+        ticket.settle(0, time.monotonic(), time.time())
+        raise bad_body(str(error), error.param) from None
+    return True
+
+
+def query_of_another(query: Query, target: Target, *, keeps: bool) -> Query:
+    """Return the query with which another model is asked for the same; its engines find their own
+    name in the body. `keeps`: its answer is kept as that of the first one would have been. Raises
+    RefusalError."""
+    request = query.request
+    envelope, form = read_request(request)
+    rename_model(request, form, target.adapter or target.model.name)
+    request.buffer = None
+    other = Query(request, envelope, lora=target.adapter, media=query.media)
+    other.salted, other.resumed = query.salted, query.resumed
+    other.keeper = query.keeper if keeps else None
+    return other
 
 
 def bad_body(message: str, param: str | None = None) -> responses.RefusalError:

@@ -14,12 +14,20 @@ from kvasir_router.wire.usage import Usage
 class RequestRecord:
     """Kept from the request's arrival to its end. Times are of the monotonic clock, in seconds."""
 
-    def __init__(self, query: Query, model: Model, metrics: ModelMetrics, ticket: Ticket) -> None:
+    def __init__(
+        self,
+        query: Query,
+        model: Model,
+        metrics: ModelMetrics,
+        ticket: Ticket,
+        received: float = 0.0,
+    ) -> None:
+        """`received`: 0 = now."""
         self._query = query
         self._model = model
         self._metrics = metrics
         self._ticket = ticket
-        self.received = time.monotonic()
+        self.received = received or time.monotonic()
         self.ended_at = 0.0
         """0 while it is on its way."""
         self.status = 0

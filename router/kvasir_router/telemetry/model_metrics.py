@@ -64,5 +64,7 @@ class ModelMetrics:
         self.disconnects = 0
         self.migrations: Counter[str] = Counter()
         self.hedges: Counter[str] = Counter()
+        self.fallbacks: Counter[tuple[str, str]] = Counter()
+        """By the model that answered in its place, and the reason."""
         self.poison: Counter[str] = Counter()
         self.deadlines = 0

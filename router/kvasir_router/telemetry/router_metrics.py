@@ -51,6 +51,11 @@ _MODEL_COUNTERS = (
         "Requests in flight at two engine deaths, and their like.",
         *("poison", "result"),
     ),
+    (
+        "fallbacks",
+        "Requests for the model that another one was asked for, by that one and the reason.",
+        *("fallbacks", "fallback", "reason"),
+    ),
     ("deadlines_exceeded", "Requests not answered in their time.", "deadlines"),
 )
 """Name, text, field of ModelMetrics, and the label that its counts are by."""

@@ -56,6 +56,8 @@ class Query:
         """Images and sound in the body."""
         self.kept: Any = None
         """The `fleet.choice.Kept` made while the request waits, for the fleet alone to read."""
+        self.salted = False
+        """True when the router has put a tenant's `cache_salt` into the body."""
         self.keeper: Any = None
         """The `kept_responses.Keeper` of its answer, if that is to be kept."""
         self.key_id = ""

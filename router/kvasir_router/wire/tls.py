@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Self
 
@@ -49,6 +49,18 @@ class ServerTls:
 
     def _show(self, tried: ssl.SSLContext) -> None:
         self.context.load_cert_chain(self._cert, self._key, password="")
+
+
+@lru_cache(maxsize=64)
+def context_for(authorities: str) -> ssl.SSLContext:
+    """Return the context of connections to a server whose certificate one of these `authorities`
+    (PEM) has signed. Raises TlsError for none."""
+    try:
+        context = ssl.create_default_context(cadata=authorities)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"no certificates of authorities (PEM): {error}") from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 @cache

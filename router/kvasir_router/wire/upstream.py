@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import suppress
+from math import inf
 from typing import Protocol, cast
 
 import httptools
@@ -80,6 +81,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.reused = False
         """True if an answer has come over it before."""
         self.idle_since = 0.0
+        self.used_until = inf
+        """Loop time from which on it takes no further request."""
         self.usable = False
         """True while it is open."""
         self._head_bytes = 0

@@ -6,6 +6,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from math import inf
 
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
@@ -26,8 +27,12 @@ class ConnectionPool:
         max_idle: int = 512,
         tls: ssl.SSLContext | None = None,
         limit: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,
+        server_name: str | None = None,
+        max_age: float = inf,
     ) -> None:
-        """`limit(seconds)`: the time limit of a connect."""
+        """`limit(seconds)`: the time limit of a connect. `server_name`: that of the certificate, if
+        it is not the host. `max_age`: seconds after which a connection is used no more, so that a
+        name that has come to mean another address is believed."""
         self.host = host
         self.port = port
         self.authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -35,6 +40,8 @@ class ConnectionPool:
         self._idle_timeout = idle_timeout
         self._max_idle = max_idle
         self._tls = tls
+        self._server_name = server_name if tls is not None else None
+        self._max_age = max_age
         self._limit = limit
         self._idle: deque[UpstreamConnection] = deque()
         self._closed = False
@@ -58,15 +65,23 @@ class ConnectionPool:
         async with self._limit(self._connect_timeout):
             try:
                 transport, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self), self.host, self.port, ssl=self._tls
+                    lambda: UpstreamConnection(self),
+                    self.host,
+                    self.port,
+                    ssl=self._tls,
+                    server_hostname=self._server_name,
                 )
             except UnicodeError as error:
                 raise OSError(f"{self.host!r} is not a host name: {error}") from None
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.used_until = self._loop.time() + self._max_age
         return connection
 
     def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since = self._loop.time()
+        if connection.idle_since > connection.used_until:
+            connection.abort()
+            return
         self._idle.append(connection)
         if self._closed:
             self._close_idle()
@@ -119,9 +134,14 @@ class _Collector:
 
 
 async def fetch(
-    pool: ConnectionPool, target: str, lines: bytes = b"", limit: int = 1 << 20
+    pool: ConnectionPool,
+    target: str,
+    lines: bytes = b"",
+    limit: int = 1 << 20,
+    host: bytes = b"",
 ) -> tuple[int, bytes]:
-    """GET over a connection of its own (a probe must also see that the replica accepts).
+    """GET over a connection of its own (a probe must also see that the replica accepts); `lines`:
+    further headers; `host`: the Host header, if it is not the pool's authority.
 
     Returns status and body; raises OSError (also for a broken or too large answer) or TimeoutError
     for the connect; the caller bounds the whole.
@@ -130,8 +150,9 @@ async def fetch(
     connection.reusable = False  # also if the replica does not close: it is aborted below
     try:
         collector = _Collector(limit)
-        head = f"GET {target} HTTP/1.1\r\nHost: {pool.authority}\r\nConnection: close\r\n".encode()
-        connection.send(collector, head + lines + b"\r\n", b"")
+        head = b"GET %b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n%b\r\n"
+        authority = host or pool.authority.encode()
+        connection.send(collector, head % (target.encode(), authority, lines), b"")
         return await collector.result
     finally:
         connection.abort()

@@ -206,9 +206,9 @@ class RouterWorker(RouterComponents):
         while True:
             await asyncio.sleep(_WAITS_SECONDS)
             waits = {
-                model.name: (queue.waiting(model), queue.waiting_tokens(model))
+                model.name: (queue.wanting(model), queue.waiting_tokens(model))
                 for model in self.fleet.models.values()
-                if queue.waiting(model)
+                if queue.wanting(model)
             }
             if waits or said:
                 self._link.tell(QueueReport(waits))

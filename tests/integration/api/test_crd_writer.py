@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
-from support.resource_cases import ACCEPTED, CHANGES, HUB, NAMES, REFUSED, spec
+from support.resource_cases import (
+    ACCEPTED,
+    CHANGES,
+    EXTERNAL_LATER,
+    HUB,
+    NAMES,
+    REFUSED,
+    spec,
+    upstream,
+)
 
 from harness.errors import HarnessError
 from kvasir.kube import ApiError, Kind
@@ -94,7 +103,7 @@ def defaulted(schema: dict[str, Any], value: Any) -> Any:
 def test_every_rule_is_tried() -> None:
     words = [message for _, message in REFUSED.values()]
     words += [message for *_, message in CHANGES.values()]
-    words += NAMES.values()
+    words += [*NAMES.values(), EXTERNAL_LATER]
     for schema in schemas(root()):
         for rule in schema.get(RULES, ()):
             told = rule["message"]
@@ -156,6 +165,18 @@ async def test_changes_that_no_volume_can_follow(
         await cluster.replace(LLMDEPLOYMENTS, stored, "test")
     stored["spec"]["cache"]["pvc"] = before
     stored["spec"]["replicas"] = 2
+    await cluster.replace(LLMDEPLOYMENTS, stored, "test")
+
+
+@pytest.mark.parametrize(("before", "after"), [(spec(), upstream()), (upstream(), spec())])
+async def test_engines_and_servers_of_others_do_not_take_each_others_place(
+    cluster: Cluster, namespace: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    name = "e-external" if "external" in before else "e-engines"
+    stored = await cluster.create(LLMDEPLOYMENTS, resource(namespace, before, name), "test")
+    with pytest.raises(ApiError, match=EXTERNAL_LATER):
+        await cluster.replace(LLMDEPLOYMENTS, {**stored, "spec": after}, "test")
+    stored["spec"]["fallbacks"] = ["a"]
     await cluster.replace(LLMDEPLOYMENTS, stored, "test")
 
 

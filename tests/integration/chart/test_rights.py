@@ -88,6 +88,26 @@ def test_what_the_operator_may_make_is_chosen(render, defined, may) -> None:
     assert not any(may(who, verb, what, "default") for verb in verbs for what in refused)
 
 
+def test_the_operator_scales_its_routers_where_it_shall_and_nothing_else(
+    render, defined, may
+) -> None:
+    scale = "deployments.apps/scale"
+    for enabled, name in ((False, "fixed"), (True, "scaled")):
+        chosen = {"router": {"autoscaling": {"enabled": enabled}}, "fullnameOverride": name}
+        objects = render("defaults", watchNamespaces=["default"], **chosen)
+        roles = [each for each in objects if "Role" in each["kind"]]
+        defined.apply("\n---\n".join(json.dumps(each) for each in roles))
+    who = "kvasir/scaled-operator"
+    wait_until_may(may, who, [("patch", scale, "kvasir", "scaled-router")])
+    wait_until_may(
+        may, "kvasir/fixed-operator", [("create", "leases.coordination.k8s.io", "kvasir")]
+    )
+    assert not may("kvasir/fixed-operator", "patch", scale, "kvasir", "fixed-router")
+    assert not may(who, "patch", scale, "kvasir")
+    assert not may(who, "patch", scale, "default", "scaled-router")
+    assert not may(who, "patch", "deployments.apps", "kvasir", "scaled-router")
+
+
 def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     objects = [each for each in render("defaults") if each["kind"] in kinds]
@@ -110,6 +130,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("patch", "llmdeployments.kvasir.dev/scale"),
         ("list", "horizontalpodautoscalers.autoscaling"),
         ("create", "deployments.apps"),
+        ("create", "events"),
         ("patch", "services"),
         ("delete", "jobs.batch"),
         ("patch", "pods/status"),
@@ -135,6 +156,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("delete", "pods"),
         ("create", "pods"),
         ("create", "pods/exec"),
+        ("patch", "events"),
         ("patch", "llmdeployments.kvasir.dev"),
         ("list", "podmonitors.monitoring.coreos.com"),
         ("delete", "persistentvolumeclaims"),
@@ -173,6 +195,20 @@ def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
     wait_until_may(may, operator, [("get", "secrets", "team-a", "hub-token")])
     assert not may(operator, "patch", "secrets", "team-a", "hub-token")
     assert not may(operator, "get", "secrets", "team-a", "another")
+
+
+def test_routers_read_the_secrets_that_are_named_and_no_others(render, defined, may) -> None:
+    router = "kvasir/kvasir-router"
+    assert not may(router, "get", "secrets", "team-a", "provider")
+    objects = render("defaults", router={"readableSecrets": ["provider"]})
+    kinds = ("ClusterRole", "ClusterRoleBinding")
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects if each["kind"] in kinds))
+    wait_until_may(may, router, [("get", "secrets", "team-a", "provider")])
+    for verb in ("list", "watch", "patch", "delete"):
+        assert not may(router, verb, "secrets", "team-a", "provider")
+    for verb in ("get", "list"):
+        assert not may(router, verb, "secrets", "team-a")
+        assert not may(router, verb, "secrets", "team-a", "another")
 
 
 def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -> None:

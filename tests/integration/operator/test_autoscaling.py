@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvasir.kube.objects import condition
-from kvasir_operator.kinds import AUTOSCALERS, DEPLOYMENTS, LLMDEPLOYMENTS
+from kvasir_operator.kinds import AUTOSCALERS, DEPLOYMENTS, EVENTS, LLMDEPLOYMENTS
 
 pytestmark = pytest.mark.slow
 
@@ -95,3 +95,32 @@ async def test_a_router_that_is_silent_scales_nothing(site: Any, start: Any) -> 
     resource = await site.get()
     assert "router silent does not answer" in condition(resource, "ScalingActive")["message"]
     assert resource["spec"]["replicas"] == 1
+
+
+async def test_a_schedule_wakes_a_model_and_is_told(site: Any, start: Any) -> None:
+    site.router.loads = load(0, 0)
+    start()
+    always = {"start": "0 0 * * *", "durationSeconds": 172_800, "minReplicas": 2, "name": "always"}
+    await site.apply(replicas=0, autoscaling={**SCALED, "schedules": [always]})
+    await replicas(site, 2)
+    await site.until("ScalingActive", "True", "AsExpected")
+    told = (await site.get())["status"]["scaling"]
+    assert told == {"minReplicas": 2, "maxReplicas": 3, "activeSchedules": ["always"]}
+
+    async def events() -> bool:
+        found = await site.cluster.list(EVENTS, site.namespace)
+        return ("Scaled", "From 0 replicas to 2: minReplicas is 2.") in {
+            (each["reason"], each["message"]) for each in found
+        }
+
+    await site.eventually(events, "an event about it")
+
+
+async def test_a_schedule_that_only_the_operator_can_refuse_is_told(site: Any, start: Any) -> None:
+    start()
+    never = {"start": "0 8 30 2 *", "durationSeconds": 60, "minReplicas": 2}
+    await site.apply(autoscaling={**SCALED, "schedules": [never]})
+    await site.until("Accepted", "False", "InvalidSpec")
+    message = condition(await site.get(), "Accepted")["message"]
+    assert "schedules[0].start" in message
+    assert "Bad day-of-month" in message

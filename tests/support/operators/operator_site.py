@@ -93,6 +93,9 @@ class Routers:
 
     def __init__(self) -> None:
         self.serving: set[str] = set()
+        self.others: set[str] = set()
+        """Servers of others that it serves, beside engines."""
+        self.problems: dict[str, str] = {}
         self.loads: dict[str, dict[str, Any]] = {}
         """Scaling signals by model."""
         self.canaries: dict[str, dict[str, Any]] = {}
@@ -102,7 +105,10 @@ class Routers:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 answers = {
-                    "/serving": {"serving": sorted(routers.serving)},
+                    "/serving": {
+                        "serving": sorted(routers.serving | routers.others),
+                        "problems": routers.problems,
+                    },
                     "/scaling": {"models": routers.loads},
                     "/canaries": {"models": routers.canaries},
                 }

@@ -130,3 +130,22 @@ def test_bad_models_are_named(helm, helm_error, model, where, what) -> None:
         helm.template({"models": [model]}, "kvasir-models")
     assert where in str(refusal.value)
     assert what in str(refusal.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("router", "words"),
+    [
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 9}},
+            "minReplicas 9 is above maxReplicas 8",
+        ),
+        (
+            {"autoscaling": {"enabled": True}, "replicas": 1, "responses": {"volumeClaim": "c"}},
+            "router.autoscaling.enabled and router.responses.volumeClaim exclude each other",
+        ),
+    ],
+)
+def test_routers_that_cannot_be_scaled_so(render, helm_error, router, words) -> None:
+    with pytest.raises(helm_error, match=words):
+        render("defaults", router=router)

@@ -53,6 +53,12 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     ]
 
 
+def test_bounds_of_routers_that_exclude_each_other() -> None:
+    code, text = invoke("--router-min-replicas", "9")
+    assert code == 2
+    assert "--router-min-replicas 9 is above --router-max-replicas 8" in text
+
+
 def test_no_optional_kind_at_all() -> None:
     assert optional_kinds(["none"]) == ()
     assert optional_kinds(None) == OperatorSettings().optional_kinds

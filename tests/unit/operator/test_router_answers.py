@@ -35,6 +35,7 @@ class Fleet:
         self.pods: list[dict[str, Any]] = []
         self.hanging: set[str] = set()
         self.serving = {"uid/0"}
+        self.more: dict[str, Any] = {}
         self.port = 0
         self.view = View()
         indexes: dict[str, Any] = {index_id(kind): {} for kind in KINDS}
@@ -51,7 +52,8 @@ class Fleet:
             await reader.readuntil(b"\r\n\r\n")
             if writer.get_extra_info("sockname")[0] in self.hanging:
                 await asyncio.Event().wait()
-            body = json.dumps({"serving": sorted(self.serving)}).encode()
+            answer = {"serving": sorted(self.serving), **self.more}
+            body = json.dumps(answer).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -172,3 +174,17 @@ def test_nonsense_confirms_nothing(body: bytes) -> None:
                 await asked.close()
 
     asyncio.run(run())
+
+
+async def test_what_one_router_says_of_a_server_of_others_is_told() -> None:
+    async with fleet("127.0.0.2", "127.0.0.3") as it:
+        it.more = {"problems": {"uid/url-0": "no connection" + "x" * 1000}}
+        asked = it.answers()
+        async with asked.client() as client:
+            asked.ask(client, it.news.set)
+            while not asked.confirmed("uid/0"):
+                await answered(it)
+            assert asked.problem("uid/url-0").startswith("no connection")
+            assert len(asked.problem("uid/url-0")) == 240
+            assert asked.problem("uid/url-1") == ""
+            await asked.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvasir.resource import LLMDeployment, engine_command
-from kvasir_operator.spec_facts import names_served_by
+from kvasir_operator.spec_facts import names_served_by, secrets_of
 
 
 def pod(*args: str, phase: str = "Running", container: str = "engine") -> dict[str, Any]:
@@ -36,3 +36,25 @@ def test_one_that_has_ended_serves_none(phase: str) -> None:
 def test_others_containers_serve_none() -> None:
     assert names_served_by(pod("--served-model-name", "x", container="other")) == set()
     assert names_served_by(pod("--port", "1")) == set()
+
+
+def test_a_custom_engine_serves_the_name_that_it_was_told() -> None:
+    one = pod("--port", "1")
+    one["spec"]["containers"][1]["env"] = [
+        {"name": "KVASIR_SERVED_NAME", "value": "m"},
+        {"name": "KVASIR_MODEL", "value": "/models/x"},
+        {"name": "SECRET", "valueFrom": {}},
+    ]
+    assert names_served_by(one) == {"m"}
+
+
+def test_the_secrets_of_servers_of_others_are_those_of_their_keys() -> None:
+    key = {"secretRef": {"name": "s", "key": "k"}}
+    urls = [{"url": "https://a.example/v1", "key": key}, {"url": "https://b.example/v1"}]
+    content = {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "m"},
+        "spec": {"model": {}, "external": {"urls": urls}},
+    }
+    assert secrets_of(LLMDeployment.model_validate(content).spec) == {"s"}

@@ -215,3 +215,20 @@ async def test_a_router_with_a_bad_file_serves_and_says_so(
         assert "discovery" in ready.json()["warnings"][0]
     assert await router.metric("stale_files", file="discovery") == 1
     assert (await client.post(f"{router.url}/score", json={"model": "m"})).status_code == 200
+
+
+def test_further_files_are_looked_at_while_they_are_wanted(tmp_path: Path) -> None:
+    main, key = tmp_path / "main", tmp_path / "key"
+    main.write_text("a")
+    key.write_text("a")
+    watch = FileWatch(main)
+    assert watch.changed()
+    watch.watch_too((key,))
+    assert not watch.changed()
+    key.write_text("longer")
+    assert watch.changed()
+    main.write_text("longer")
+    watch.watch_too(())
+    assert watch.changed()  # what came before is not forgotten
+    key.write_text("longer still")
+    assert not watch.changed()

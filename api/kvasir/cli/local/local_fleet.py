@@ -9,30 +9,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from kvasir.atomic_files import write_atomic
 from kvasir.cli.local.child_process import ChildSpec
+from kvasir.cli.local.engine_process import LOOPBACK, STOP_MARGIN, EnginePorts, EngineProcess
 from kvasir.cli.local.gpu_assignment import assign_gpus, visible_gpus
 from kvasir.cli.local.ports import free_ports
-from kvasir.resource import LLMDeployment, engine_command
+from kvasir.cli.local.upstreams import upstream_replicas
+from kvasir.resource import LLMDeployment
 
 PROGRAM = (sys.executable, "-P", "-m", "kvasir")
 """-P: a file in the user's directory must not take the place of a module."""
-STOP_MARGIN = 10.0
-"""Seconds that a process gets beyond its drain time before it is killed."""
-_LOOPBACK = "127.0.0.1"
 _RESPONSES = "KVASIR_RESPONSE_STORE"
 """Variable that says where the router keeps responses: here for as long as it runs."""
-
-
-class EnginePorts(NamedTuple):
-    """Ports that one engine listens on."""
-
-    http: int
-    grpc: int
-    kv_events: int
-    kv_replay: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +50,22 @@ def plan_fleet(
 
     Raises GPUShortageError.
     """
-    owners = [d for d in deployments for _ in range(d.spec.replicas)]
+    owners = [d for d in deployments for _ in range(_engines_of(d))]
     each = len(EnginePorts._fields)
     admin_port, *ports = free_ports(1 + each * len(owners))
     own_ports = [EnginePorts(*ports[i : i + each]) for i in range(0, len(ports), each)]
     common = _common_environment(environ, len(owners))
     gpus = _gpus(owners, environ)
+    processes = [
+        EngineProcess(owner, index, own)
+        for owner, index, own in zip(owners, _indexes(owners), own_ports, strict=True)
+    ]
     engines = [
-        _engine(owner, index, own, {**common, **devices})
-        for owner, index, own, devices in zip(
-            owners, _indexes(owners), own_ports, gpus, strict=True
-        )
+        process.child(PROGRAM, {**common, **devices})
+        for process, devices in zip(processes, gpus, strict=True)
     ]
     config = runtime_dir / "fleet.json"
-    write_atomic(config, _discovery(deployments, engines, own_ports))
+    write_atomic(config, _discovery(deployments, processes, runtime_dir))
     drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
     reachable = _reachable(host)
     command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
@@ -94,21 +85,9 @@ def plan_fleet(
     )
 
 
-def _engine(
-    owner: LLMDeployment, index: int, ports: EnginePorts, env: Mapping[str, str]
-) -> ChildSpec:
-    own = {each.name: each.value for each in owner.spec.engine.env if each.value is not None}
-    command = engine_command(owner, host=_LOOPBACK, port=ports.http, program=PROGRAM)
-    command += ["--grpc-port", str(ports.grpc)]
-    command += ["--kv-events-endpoint", _zmq_address(ports.kv_events)]
-    command += ["--kv-events-replay-endpoint", _zmq_address(ports.kv_replay)]
-    return ChildSpec(
-        name=f"{owner.name}-{index}",
-        command=tuple(command),
-        env={**env, **own},
-        ready_url=f"http://{_LOOPBACK}:{ports.http}/ready",
-        grace=owner.spec.lifecycle.drain_seconds + STOP_MARGIN,
-    )
+def _engines_of(deployment: LLMDeployment) -> int:
+    """Return how many engines are started; none for a model that servers of others serve."""
+    return 0 if deployment.spec.external is not None else deployment.spec.replicas
 
 
 def _indexes(owners: list[LLMDeployment]) -> list[int]:
@@ -139,13 +118,14 @@ def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[
 
 
 def _discovery(
-    deployments: Sequence[LLMDeployment], engines: list[ChildSpec], ports: list[EnginePorts]
+    deployments: Sequence[LLMDeployment], processes: list[EngineProcess], runtime_dir: Path
 ) -> bytes:
-    replicas = iter(zip(engines, ports, strict=True))
+    replicas = iter(processes)
     models = []
     for deployment in deployments:
         name, *aliases = deployment.served_names
-        own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
+        own = [next(replicas).entry() for _ in range(_engines_of(deployment))]
+        own += upstream_replicas(deployment, runtime_dir)
         router = deployment.spec.router
         models.append(
             {
@@ -154,26 +134,15 @@ def _discovery(
                 "replicas": own,
                 "policy": router.policy,
                 "hold": router.hold_seconds,
+                "tokenizer": router.tokenizer,
+                "fallbacks": deployment.spec.fallbacks,
+                "fallback_after": router.fallback_seconds,
             }
         )
     return json.dumps({"models": models}, indent=1).encode()
 
 
-def _replica(engine: ChildSpec, ports: EnginePorts) -> dict[str, str | int]:
-    return {
-        "id": engine.name,
-        "url": f"http://{_LOOPBACK}:{ports.http}",
-        "grpc_port": ports.grpc,
-        "kv_events": _zmq_address(ports.kv_events),
-        "kv_replay": _zmq_address(ports.kv_replay),
-    }
-
-
-def _zmq_address(port: int) -> str:
-    return f"tcp://{_LOOPBACK}:{port}"
-
-
 def _reachable(host: str) -> str:
     """A name for `host` to connect to: a wildcard address is reached by loopback."""
-    name = {"0.0.0.0": _LOOPBACK, "": _LOOPBACK, "::": "::1"}.get(host, host)
+    name = {"0.0.0.0": LOOPBACK, "": LOOPBACK, "::": "::1"}.get(host, host)
     return f"[{name}]" if ":" in name else name

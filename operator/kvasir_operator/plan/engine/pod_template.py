@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import KERNELS
 from kvasir.quantity import parse_bytes
-from kvasir.resource import engine_command, labels
+from kvasir.resource import labels
+from kvasir.resource.spec import Spec
 from kvasir_operator.objects import short_hash
+from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
+from kvasir_operator.plan.engine.probes import probes
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.strategic_merge import merge
 from kvasir_operator.plan.engine.termination import ending
 from kvasir_operator.plan.step import PlanInputs
-from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets
+from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets, ports_of
 
 REVISION = labels.REVISION
 _SECRETS = "kvasir.dev/secrets"
@@ -23,7 +28,6 @@ _DEFAULT_CPU = "1"
 until its liveness probe fails."""
 _SHM_PER_GPU = 1 << 30
 _MIN_SHM = 256 << 20
-_CACHE = "/cache"
 
 
 def pod_template(inputs: PlanInputs, tensor: int) -> Object:
@@ -36,13 +40,15 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         annotations[_SECRETS] = short_hash(secrets)
     content: Object = {
         **pod_base(inputs),
-        "terminationGracePeriodSeconds": ending(spec.lifecycle).grace,
+        "terminationGracePeriodSeconds": ending(spec.lifecycle, spec.engine).grace,
         "containers": [_container(inputs, tensor)],
         "volumes": list(_volumes(inputs, tensor)),
     }
     if inputs.settings.router_gate:
         content["readinessGates"] = [{"conditionType": labels.ROUTED}]
-    own = labels.common_labels(inputs.name, labels.ENGINE)
+    own = {**labels.common_labels(inputs.name, labels.ENGINE), **_type_label(spec)}
+    if spec.engine.type == "custom":
+        annotations[labels.CUSTOM_API] = json.dumps(asdict(spec.engine.custom_api))
     metadata: Object = {"labels": {**given.labels, **own}, "annotations": annotations}
     if spec.template is not None:
         metadata["labels"] = {**given.labels, **spec.template.metadata.labels, **own}
@@ -54,71 +60,40 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
 
 def _container(inputs: PlanInputs, tensor: int) -> Object:
     spec = inputs.spec
-    times = ending(spec.lifecycle)
+    times = ending(spec.lifecycle, spec.engine)
     container: Object = {
         "name": labels.ENGINE_CONTAINER,
         "image": image_of(spec, inputs.settings.images),
-        "args": _arguments(inputs, tensor),
-        "env": list(_environment(inputs)),
+        **command(inputs, tensor),
+        "env": list(environment(inputs, tensor)),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
-            for name, port in labels.ENGINE_PORTS.items()
+            for name, port in ports_of(spec).items()
         ],
         "resources": _resources(inputs, tensor),
-        "securityContext": CONTAINER_SECURITY,
+        "securityContext": _security(spec),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "startupProbe": _probe("/ready", 2, spec.lifecycle.startup_seconds // 2),
-        "readinessProbe": _probe("/ready", 2, 2),
-        "livenessProbe": _probe("/live", 10, 3),
+        **probes(spec),
         "volumeMounts": list(_mounts(inputs)),
     }
+    if spec.engine.env_from:
+        container["envFrom"] = [
+            each.model_dump(by_alias=True, exclude_none=True) for each in spec.engine.env_from
+        ]
     if times.pre_stop:
         container["lifecycle"] = {"preStop": {"sleep": {"seconds": times.pre_stop}}}
     return container
 
 
-def _arguments(inputs: PlanInputs, tensor: int) -> list[str]:
-    command = engine_command(
-        inputs.deployment,
-        host="0.0.0.0",
-        port=labels.HTTP_PORT,
-        model=inputs.storage.model,
-        tensor=tensor,
-        program=(),
-    )
-    config = inputs.spec.engine.config
-    # Left to itself, an engine whose GPU is not visible would serve on the CPU, without a word
-    chosen = config.device == "auto" and device_of(inputs.spec) == "cuda"
-    return [
-        *command,
-        *(("--device", "cuda") if chosen else ()),
-        *("--grpc-port", str(labels.GRPC_PORT)),
-        *("--kv-events-endpoint", f"tcp://*:{labels.EVENTS_PORT}"),
-        *("--kv-events-replay-endpoint", f"tcp://*:{labels.REPLAY_PORT}"),
-        *(
-            ("--fleet-secret-file", f"{labels.FLEET_DIRECTORY}/secret")
-            if _has_fleet(inputs)
-            else ()
-        ),
-    ]
+def _type_label(spec: Spec) -> dict[str, str]:
+    """Return the label of what is not Kvasir's engine, which is known by having none."""
+    return {} if spec.engine.type == "kvasir" else {labels.ENGINE_TYPE: spec.engine.type}
 
 
-def _environment(inputs: PlanInputs) -> Iterator[Object]:
-    """Return the variables: the user's own value of one replaces ours, since an API server refuses
-    a name that is given twice."""
-    ours = {
-        "HOME": "/tmp",  # noqa: S108 - the pod's own
-        "KVASIR_CACHE": _CACHE,
-        "XDG_CACHE_HOME": _CACHE,
-        "TRITON_CACHE_DIR": f"{_CACHE}/triton",
-        "HF_HUB_OFFLINE": "1",
-    }
-    theirs = {variable.name for variable in inputs.spec.engine.env}
-    for name, value in ours.items():
-        if name not in theirs:
-            yield {"name": name, "value": value}
-    for variable in inputs.spec.engine.env:
-        yield variable.model_dump(by_alias=True, exclude_none=True)
+def _security(spec: Spec) -> Object:
+    """Return the container's: images of others write to where they are."""
+    own = spec.engine.type == "kvasir"
+    return CONTAINER_SECURITY if own else {**CONTAINER_SECURITY, "readOnlyRootFilesystem": False}
 
 
 def _resources(inputs: PlanInputs, tensor: int) -> Object:
@@ -135,29 +110,20 @@ def _resources(inputs: PlanInputs, tensor: int) -> Object:
     return {name: amounts for name, amounts in found.items() if amounts}
 
 
-def _probe(path: str, period: int, failures: int) -> Object:
-    return {
-        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
-
-
 def _mounts(inputs: PlanInputs) -> Iterator[Object]:
     if inputs.storage.claim is not None:
         yield {"name": "models", "mountPath": labels.MODELS_DIRECTORY, "readOnly": True}
-    cache: Object = {"name": "cache", "mountPath": _CACHE}
+    cache: Object = {"name": "cache", "mountPath": CACHE}
     if _kernels_are_kept(inputs):
         # By image, since kernels fit the code that made them; by GPU it is Triton that tells. By
         # LLMDeployment, since others may have the same claim, and kernels are code
         image = short_hash(image_of(inputs.spec, inputs.settings.images))
         kept = f"{KERNELS}/{inputs.name}/{image}"
-        cache = {"name": "models", "mountPath": _CACHE, "subPath": kept}
+        cache = {"name": "models", "mountPath": CACHE, "subPath": kept}
     yield cache
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the pod's own
-    if _has_fleet(inputs):
+    if has_fleet(inputs):
         # A folder: a variable would stay as it was, and so would a file that is mounted by itself;
         # engines follow this one, and are not restarted for another secret
         yield {"name": "fleet", "mountPath": labels.FLEET_DIRECTORY, "readOnly": True}
@@ -171,7 +137,7 @@ def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
     yield {"name": "tmp", "emptyDir": {}}
     size = f"{_shm_bytes(inputs, tensor) >> 20}Mi"
     yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-    if _has_fleet(inputs):
+    if has_fleet(inputs):
         items = [{"key": "secret", "path": "secret"}]
         name = inputs.settings.fleet_secret_copy
         yield {"name": "fleet", "secret": {"secretName": name, "items": items}}
@@ -186,10 +152,6 @@ def _shm_bytes(inputs: PlanInputs, tensor: int) -> int:
     except ValueError:
         return size
     return max(1 << 20, min(size, limit // 2))
-
-
-def _has_fleet(inputs: PlanInputs) -> bool:
-    return bool(inputs.settings.fleet_secret.text)
 
 
 def _kernels_are_kept(inputs: PlanInputs) -> bool:

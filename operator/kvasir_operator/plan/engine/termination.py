@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvasir.resource.engine_spec import Engine
 from kvasir.resource.spec import Lifecycle
 
 MARGIN_SECONDS = 15
@@ -21,7 +22,11 @@ class TerminationTimes(NamedTuple):
     """Seconds from the deletion until it is killed."""
 
 
-def ending(lifecycle: Lifecycle) -> TerminationTimes:
-    """Return the times that `lifecycle` means."""
+def ending(lifecycle: Lifecycle, engine: Engine | None = None) -> TerminationTimes:
+    """Return the times that `lifecycle` means for an engine, Kvasir's by default. One that SIGTERM
+    ends at once takes its drain time before it."""
     pre_stop, drain = lifecycle.pre_stop_seconds, lifecycle.drain_seconds
-    return TerminationTimes(pre_stop, drain, pre_stop + drain + MARGIN_SECONDS)
+    grace = pre_stop + drain + MARGIN_SECONDS
+    if engine is not None and engine.adapter.drain == "wait" and not engine.drains_on_sigterm:
+        return TerminationTimes(pre_stop + drain, 0, grace)
+    return TerminationTimes(pre_stop, drain, grace)

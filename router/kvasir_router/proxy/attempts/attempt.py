@@ -5,10 +5,11 @@ import time
 from abc import abstractmethod
 from typing import Protocol
 
-from kvasir_router.discovery.specs import EngineKind
+from kvasir_router.discovery.specs import OWN_ENGINES, EngineKind
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.proxy.attempts.stream_silence import StreamLimits, StreamSilence
+from kvasir_router.proxy.attempts.upstream_rendering import returned_lines
 from kvasir_router.proxy.failures.failure import Failure, Kind, broken
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
@@ -22,11 +23,6 @@ they come. As much as may wait for a client that reads slowly."""
 STALLED_SECONDS = 10.0
 """A replica that is not heard of by a load stream, and has sent nothing to anybody for so long, is
 taken to be stuck when a client gives up: its /health may answer all the same."""
-
-
-OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
-"""Engines that send a head when they have accepted a request, and whose probes tell when they
-hang."""
 
 
 class Sink(Protocol):
@@ -147,12 +143,21 @@ class UpstreamRequest:
         self.replica.watchers.discard(self)
         self.replica.release()
 
+    @property
+    def foreign(self) -> bool:
+        """Return whether the replica is a server that is not of the fleet."""
+        return self.replica.spec.upstream is not None
+
     def note(self, failure: Failure) -> None:
         """Tell the replica what an answer of its says about it."""
         reason = failure.reason
+        if self.foreign and failure.rest:
+            self.replica.rest(failure.rest)
         if failure.kind is Kind.DEATH:
             self.replica.failed(reason, Health.SUSPECT)
-        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or reason == "503":
+        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or (
+            reason == "503" and not self.foreign
+        ):
             self.replica.request_probe()
             if failure.kind is Kind.CHARGED:
                 self.replica.faulty()
@@ -170,6 +175,8 @@ class UpstreamRequest:
 
     def response_started(self, head: ResponseHead) -> None:
         self._head = head
+        if self.foreign:
+            head.lines, head.usage = returned_lines(head.lines), b""
         self.replica.parts += 1
         if self._credit:
             self._return_credit()
@@ -198,7 +205,7 @@ class UpstreamRequest:
             self._connect()
             return
         self.replica.failed(reason, Health.SUSPECT)
-        self._failed(broken(reason))
+        self._failed(broken(reason, is_engine=not self.foreign))
 
     def response_failed(self, error: Exception) -> None:
         self._observer.defect(error)
@@ -258,7 +265,9 @@ class UpstreamRequest:
     def _failed_to_connect(self, reason: str, health: Health, kind: Kind) -> None:
         self._connecting = None
         self.replica.failed(reason, health)
-        self._failed(Failure(reason, Kind.DEATH if self._sent_before else kind))
+        if self._sent_before:
+            kind = Kind.CHARGED if self.foreign else Kind.DEATH
+        self._failed(Failure(reason, kind))
 
     def _failed(self, failure: Failure) -> None:
         self.leave()

@@ -4,17 +4,27 @@ import time
 from contextlib import suppress
 
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.discovery.specs import OWN_ENGINES
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempts.attempt import OWN_ENGINES, AttemptObserver, UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import AttemptObserver, UpstreamRequest
 from kvasir_router.proxy.attempts.candidates import Candidates
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
 from kvasir_router.proxy.attempts.running_attempts import RunningAttempts
 from kvasir_router.proxy.attempts.stream_silence import StreamLimits
+from kvasir_router.proxy.attempts.upstream_rendering import retry_seconds
 from kvasir_router.proxy.failures import failure_responses
-from kvasir_router.proxy.failures.failure import Failure, Kind, Moves, of_answer
+from kvasir_router.proxy.failures.failure import (
+    REDIRECT,
+    REFUSED_KEY,
+    Failure,
+    Kind,
+    Moves,
+    of_answer,
+    of_upstream,
+)
 from kvasir_router.proxy.migration import can_wait
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.resuming.obstacle import Obstacle, ObstacleError
@@ -24,6 +34,8 @@ from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
+_MAY_HAVE_BEGUN = ("500", "502", "504")
+"""Statuses of a replica that may have stored or done something."""
 _NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
 """Failures of a replica that has done nothing for the request."""
 
@@ -45,14 +57,16 @@ class Attempts(AttemptObserver):
         model: Model,
         metrics: ModelMetrics,
         ticket: Ticket,
+        deaths: int = 0,
     ) -> None:
+        """`deaths`: those of another model's replicas, that the request was in flight at."""
         self._target = target
         self._services = services
         self._query = query
         self._model = model
         self._metrics = metrics
         self._ticket = ticket
-        self._moves = Moves(services.failover.max_moves)
+        self._moves = Moves(services.failover.max_moves, deaths)
         self.candidates = Candidates(query, model)
         self._outgoing = OutgoingRequest(query, services.fleet_secrets)
         self._limits: StreamLimits | None = None
@@ -62,6 +76,11 @@ class Attempts(AttemptObserver):
         self._running = RunningAttempts()
         self._keeps_nothing = False
         """True if the replica asked last is an engine that keeps no responses."""
+
+    @property
+    def deaths(self) -> int:
+        """Return how many replicas ended with the request in flight."""
+        return self._moves.deaths
 
     @property
     def _retried(self) -> bool:
@@ -132,18 +151,18 @@ class Attempts(AttemptObserver):
 
     def answer_began(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """Take the head of an answer that is passed on as it comes."""
-        failure = of_answer(head.status, b"", contract=False)
-        if failure is None or not self._retry_on_error(attempt, failure):
+        failure = _failure_of(attempt, head, b"")
+        if failure is None or not self._goes_on(attempt, head, failure):
             if self._running.keep(attempt):
                 self._metrics.hedges["won"] += 1
             self._target.pass_on(attempt, head)
 
     def answered(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """Take a whole answer."""
-        failure = of_answer(head.status, body, attempt.contract)
+        failure = _failure_of(attempt, head, body)
         if failure is not None and failure.reason == "handover":
             self._outgoing.go_on_from(body)
-        if failure is None or not self._retry_on_error(attempt, failure):
+        if failure is None or not self._goes_on(attempt, head, failure):
             if self._running.keep(attempt):
                 self._metrics.hedges["won"] += 1
             self._target.pass_whole(attempt, head, body)
@@ -215,14 +234,25 @@ class Attempts(AttemptObserver):
             self.candidates.faulted(replica)
             self._ticket.waits_since = 0.0  # an earlier wait is over
         choice = self.candidates.choose()
+        if choice is None and self._falls_back(failure):
+            return
         if choice is None and (self.candidates.policy_failed or self._may_wait(failure)):
             self._target.wait()
         elif choice is not None and self._allows(failure.kind):
             self._retry(choice, failure)
+        elif self._target.fall_back(failure.reason):
+            return
         elif failure.seconds:
             self._target.fail(self._last_word(replica, failure))
         else:
             self._target.fail(failure_responses.not_ready(self._model))
+
+    def _falls_back(self, failure: Failure) -> bool:
+        """Go to another model, if no replica that was not asked serves; whether it did."""
+        candidates = self.candidates
+        if candidates.policy_failed or candidates.another_serves:
+            return False
+        return self._target.fall_back(failure.reason)
 
     def _may_wait(self, failure: Failure) -> bool:
         """Return whether another replica may take it later. One that is gone may come back; after a
@@ -235,6 +265,24 @@ class Attempts(AttemptObserver):
         if failure.seconds:
             return failure_responses.silent(self._model, replica.id, failure.seconds)
         return failure_responses.broken_off(self._model, replica.id)
+
+    def _goes_on(self, attempt: UpstreamRequest, head: ResponseHead, failure: Failure) -> bool:
+        """Return whether an error response is not passed on: somebody else is asked, or the client
+        gets another one."""
+        if self._retry_on_error(attempt, failure):
+            return True
+        may = self._retried or failure.reason not in _MAY_HAVE_BEGUN
+        if may and self._target.may_fall_back:
+            attempt.leave()
+            self._drop(attempt)
+            return self._target.fall_back(failure.reason)
+        if failure.reason not in (REFUSED_KEY, REDIRECT):
+            return False
+        attempt.leave()
+        self._drop(attempt)
+        refused = failure_responses.refused_upstream
+        self._target.fail(refused(self._model, attempt.replica.id, head.status))
+        return True
 
     def _retry_on_error(self, attempt: UpstreamRequest, failure: Failure) -> bool:
         """Return whether to discard an error response and retry elsewhere.
@@ -297,3 +345,10 @@ class Attempts(AttemptObserver):
             self._metrics.retries[failure.reason] += 1
             self._metrics.migrations["waited"] += 1
             self._target.wait()
+
+
+def _failure_of(attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> Failure | None:
+    if attempt.foreign:
+        rests = head.status in (429, 503)
+        return of_upstream(head.status, retry_seconds(head.lines) if rests else 0.0)
+    return of_answer(head.status, body, attempt.contract)

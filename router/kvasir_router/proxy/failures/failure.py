@@ -45,6 +45,8 @@ class Failure(NamedTuple):
     kind: Kind
     seconds: float = 0.0
     """Those for which it was waited in vain, where that is the failure."""
+    rest: float = 0.0
+    """Those for which the replica asks to be left alone."""
 
 
 _CODES = {
@@ -58,6 +60,11 @@ _RETRIED = frozenset({429, 500, 502, 503, 504})
 FAULTS = frozenset({500, 502, 504})
 """Statuses of a broken engine; a full or ending one answers 429 or 503."""
 
+_SHORT_REST = 1.0
+"""Seconds of rest for one that takes no more and does not say for how long."""
+REFUSED_KEY = "key_refused"
+REDIRECT = "redirect"
+
 _BROKEN = {
     "reset": Kind.DEATH,
     "connection_lost": Kind.DEATH,
@@ -65,14 +72,28 @@ _BROKEN = {
 }
 
 
-def broken(reason: str) -> Failure:
-    """A connection that ended before its answer, for one of upstream.py's reasons."""
-    return Failure(reason, _BROKEN.get(reason, Kind.CHARGED))
+def broken(reason: str, *, is_engine: bool = True) -> Failure:
+    """A connection that ended before its answer, for one of upstream.py's reasons. That of a server
+    which `is_engine` is not true of tells of no process that ended."""
+    return Failure(reason, _BROKEN.get(reason, Kind.CHARGED) if is_engine else Kind.CHARGED)
 
 
 def interrupted(reason: str) -> Failure:
     """A stream that its engine gave up, for one of stream_end.py's reasons."""
     return Failure(reason, _CODES[reason])
+
+
+def of_upstream(status: int, rest: float) -> Failure | None:
+    """Return the failure of an answer of a server that is not of the fleet. Its 401 and 403 are
+    about the router's key, no client's; nothing is sent where it redirects to, as it would be with
+    that key. `rest`: seconds of its Retry-After."""
+    if status in (401, 403):
+        return Failure(REFUSED_KEY, Kind.CHARGED)
+    if 300 <= status < 400:
+        return Failure(REDIRECT, Kind.CHARGED)
+    if status == 429:
+        rest = rest or _SHORT_REST
+    return Failure(str(status), Kind.CHARGED, rest=rest) if status in _RETRIED else None
 
 
 def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
@@ -95,12 +116,18 @@ class Moves:
 
     __slots__ = ("_charged", "_deaths", "_handovers", "_left")
 
-    def __init__(self, max_free: int) -> None:
-        """`max_free` 0: the request goes nowhere else because of an end, planned or not."""
+    def __init__(self, max_free: int, deaths: int = 0) -> None:
+        """`max_free` 0: the request goes nowhere else because of an end, planned or not. `deaths`:
+        those of replicas of another model, that it was in flight at."""
         self._left = max_free
         self._handovers = MAX_HANDOVERS if max_free else 0
         self._charged = 0
-        self._deaths = 0
+        self._deaths = deaths
+
+    @property
+    def deaths(self) -> int:
+        """Return how many replicas ended with the request in flight."""
+        return self._deaths
 
     @property
     def in_doubt(self) -> bool:

@@ -54,6 +54,17 @@ def silent(model: Model, replica_id: str, seconds: float) -> Answer:
     return error(504, message, "replica_timeout", retry_after=1)
 
 
+def refused_upstream(model: Model, replica_id: str, status: int) -> Answer:
+    """Answer when the only server asked, which is not of the fleet, did not take the router's key
+    or sent it elsewhere: nothing that its client could mend."""
+    what = "refused the router's key" if status in (401, 403) else "redirects to another address"
+    message = (
+        f"Upstream {replica_id} of model {model.name} {what} (status {status}); whoever runs the "
+        "router has to correct its key or URL."
+    )
+    return error(502, message, "upstream_refused")
+
+
 def broken_off(model: Model, replica_id: str) -> Answer:
     """Return the error event of a stream that cannot migrate."""
     message = f"Replica {replica_id} of model {model.name} broke off this answer."

@@ -55,6 +55,24 @@ spec:
   router: {holdSeconds: 120}
 """
 
+SECRET_KEY = {"secretRef": {"name": "s", "key": "k"}}
+PROVIDER = "192.0.2.1"
+"""An address that nobody has (RFC 5737)."""
+
+READS_SECRET = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: router-secrets, namespace: NAMESPACE}
+rules:
+  - {apiGroups: [""], resources: [secrets], resourceNames: [s], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: router-secrets, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: router-secrets}
+subjects: [{kind: ServiceAccount, name: router}]
+"""
+
 
 class Place:
     """A namespace on the cluster, where pods get the status that a kubelet would write."""
@@ -69,9 +87,9 @@ class Place:
         command = ("-n", self.namespace, *arguments)
         return await asyncio.to_thread(self.plane.kubectl, *command, input=given)
 
-    async def run_pod(self, name: str, port: int) -> str:
+    async def run_pod(self, name: str, port: int, labels: dict[str, str] | None = None) -> str:
         """Return its uid."""
-        labels = {"kvasir.dev/deployment": "tiny", "kvasir.dev/component": "engine"}
+        labels = labels or {"kvasir.dev/deployment": "tiny", "kvasir.dev/component": "engine"}
         container = {
             "name": "engine",
             "image": "x",
@@ -145,7 +163,8 @@ async def router(place, monkeypatch):
 async def test_a_router_follows_a_cluster(place, router, client, start_replica, eventually) -> None:
     async def serves(ids: list[str]) -> None:
         await eventually(lambda: serving_view(router.gateway)["serving"] == ids, SECONDS)
-        assert (await client.get(f"{router.admin}/serving")).json() == {"serving": ids}
+        told = (await client.get(f"{router.admin}/serving")).json()
+        assert told == {"serving": ids, "problems": {}}
 
     async def ask(name: str = "tiny") -> int:
         body = {"model": f"{place.namespace}-{name}", "messages": []}
@@ -186,3 +205,42 @@ async def test_a_router_follows_a_cluster(place, router, client, start_replica, 
     await place.kubectl("delete", "llmd", "tiny")
     await eventually(lambda: place.model not in router.fleet.models, SECONDS)
     assert await ask() == 404
+
+
+async def test_servers_of_others_and_their_keys(
+    place, router, client, start_replica, eventually
+) -> None:
+    hosted = f"{place.namespace}-hosted"
+    guest = await start_replica()
+    url = {"url": "http://127.0.0.1:1/v1", "key": SECRET_KEY, "allowPlainKey": True}
+    pods = {"matchLabels": {"app": "guest"}, "port": guest.port, "model": "own"}
+    external = {"urls": [{**url, "url": f"http://{PROVIDER}/v1"}, url], "pods": pods}
+    deployment = {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "hosted"},
+        "spec": {"model": {"name": hosted}, "external": external},
+    }
+    await place.kubectl("create", "-f", "-", content=deployment)
+    holder = Holder(place.namespace, "hosted")
+    place.plane.apply(json.dumps(claim_manifest(place.namespace, hosted, holder, "uid")))
+
+    def upstreams() -> dict[str, str]:
+        model = router.fleet.models.get(hosted)
+        found = model.replicas.values() if model else ()
+        return {each.spec.host: each.spec.upstream.problem for each in found}
+
+    await eventually(lambda: "may not read Secret 's'" in upstreams().get(PROVIDER, ""), SECONDS)
+    assert "router's own machine" in upstreams()["127.0.0.1"]
+    await place.kubectl("create", "secret", "generic", "s", "--from-literal=k=sk-provider")
+    place.plane.apply(READS_SECRET.replace("NAMESPACE", place.namespace))
+    await eventually(lambda: upstreams().get(PROVIDER) == "", SECONDS)
+    replicas = router.fleet.models[hosted].replicas.values()
+    assert "sk-provider" in {each.spec.upstream.key for each in replicas}
+
+    await place.run_pod("guest", guest.port, {"app": "guest"})
+    await eventually(lambda: router.fleet.models[hosted].ready, SECONDS)
+    body = {"model": hosted, "messages": []}
+    answer = await client.post(f"{router.url}/v1/chat/completions", json=body, timeout=SECONDS)
+    assert answer.status_code == 200
+    assert json.loads(guest.requests[0].body)["model"] == "own"

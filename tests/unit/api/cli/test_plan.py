@@ -124,6 +124,17 @@ def test_a_deployment_that_asks_for_too_long_a_context(config: str, tmp_path: Pa
     )
 
 
+def test_of_another_engine_it_is_said_whose_memory_is_counted(config: str, tmp_path: Path) -> None:
+    vllm = deployment(tmp_path, str(Path(config).parent), "  engine: {type: vllm}\n")
+    result = plan("-f", vllm, "--gpu", "h100", "--json")
+    assert json.loads(result.stdout)[0]["fits"]
+    assert "it: an estimate by the memory that Kvasir's engine needs, not vllm's" in result.stderr
+    custom = deployment(tmp_path, "hf://a/b", "  engine: {type: custom, image: x}\n")
+    refused = plan("-f", custom)
+    assert refused.exit_code == 2
+    assert "it: spec.engine.type custom: the memory that it needs is not known" in refused.stderr
+
+
 def test_a_deployment_without_a_gpu_runs_on_the_cpu(config: str, tmp_path: Path) -> None:
     (found,) = plan_json("-f", deployment(tmp_path, str(Path(config).parent)))
     (option,) = found["options"]

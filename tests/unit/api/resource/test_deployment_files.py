@@ -76,7 +76,7 @@ def test_several_documents_and_defaults() -> None:
         ),
         (
             "  engine: {args: [--port=1]}",
-            "spec.engine.args[0]: --port cannot be an extra argument: it is set by Kvasir",
+            "spec.engine: --port cannot be an extra argument: it is set by Kvasir",
         ),
         (
             "  engine: {args: [--max-num-seqs, '1']}",
@@ -129,7 +129,7 @@ def test_a_wrong_field_is_named_with_its_value_and_remedy(spec: str, sentence: s
         ("{uri: hf://a/b, aliases: [c, c]}", "spec.model serves c more than once"),
         ("{uri: hf://a/b, aliases: [a]}", "spec.model serves a more than once"),
         ("{uri: hf://a/b, name: 'a b'}", "spec.model.name must match pattern"),
-        ("{}", "spec.model.uri is missing"),
+        ("{}", "spec: model.uri is missing or not alone"),
     ],
 )
 def test_a_wrong_model(model: str, sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -170,3 +171,28 @@ def test_whether_it_works_is_told(
 def test_without_an_autoscaler_there_is_nothing_to_tell(world: Any) -> None:
     made = world({"model": SCALED["model"]}).plan()
     assert "ScalingActive" not in [each["type"] for each in made.status["conditions"]]
+
+
+NIGHT = {"start": "0 22 * * *", "end": "0 6 * * *", "minReplicas": 3, "name": "night"}
+
+
+def test_schedules_are_told_and_looked_at_again_when_they_change(world: Any, make: Any) -> None:
+    one = world(scaled(make, "kvasir", schedules=[NIGHT])).see(
+        scaling=ScalingProblem(), now=datetime(2026, 7, 1, 23, tzinfo=UTC)
+    )
+    made = one.plan()
+    assert made.status["scaling"] == {
+        "minReplicas": 3,
+        "maxReplicas": 8,
+        "activeSchedules": ["night"],
+        "nextChange": "2026-07-02T06:00:00Z",
+    }
+    assert made.requeue is not None
+    assert made.requeue <= 7 * 3600
+    later = one.see(now=datetime(2026, 7, 2, 6, tzinfo=UTC)).plan().status["scaling"]
+    assert (later["minReplicas"], later["activeSchedules"]) == (1, [])
+    assert later["nextChange"] == "2026-07-02T22:00:00Z"
+
+
+def test_without_schedules_no_bounds_are_told(world: Any) -> None:
+    assert "scaling" not in world(SCALED).plan().status

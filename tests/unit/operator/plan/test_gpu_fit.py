@@ -196,3 +196,33 @@ def test_the_limit_itself_may_be_reached(known: Any, make: Any) -> None:
     made = known(spec).see(hardware=Hardware(12 << 30, 8)).plan()
     assert make.condition(made, "Fits")[:2] == ("True", "Fits")
     assert gpus(make, made) == "2"
+
+
+@pytest.mark.parametrize(("gigabytes", "verdict"), [(80, "True"), (8, "Unknown")])
+def test_of_another_engine_it_is_an_estimate_that_stops_nothing(
+    known: Any, make: Any, gigabytes: int, verdict: str
+) -> None:
+    spec = {
+        "model": {"uri": "hf://org/model"},
+        "engine": {"type": "vllm", "image": "v:1"},
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    made = known(spec).see(hardware=Hardware(gigabytes << 30, 8)).plan()
+    status, _, message = make.condition(made, "Fits")
+    assert status == verdict
+    assert message.startswith("An estimate by the memory that Kvasir's engine needs, not vllm's: ")
+    assert gpus(make, made) == "1"
+
+
+def test_the_gpus_of_another_engine_are_chosen_by_the_estimate(known: Any, make: Any) -> None:
+    wanted = make.merged(AUTO, {"engine": {"type": "sglang", "image": "s:1"}})
+    made = known(wanted).see(hardware=Hardware(8 << 30, 8)).plan()
+    assert gpus(make, made) == "4"
+    args = make.manifest(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[args.index("--tensor-parallel-size") + 1] == "4"
+
+
+def test_of_a_custom_engine_nothing_is_estimated(known: Any, make: Any) -> None:
+    spec = {"model": {"uri": "hf://org/model"}, "engine": {"type": "custom", "image": "c:1"}}
+    made = known(spec).see(hardware=Hardware(1 << 30, 8)).plan()
+    assert make.condition(made, "Fits")[:2] == ("True", "NotNeeded")

@@ -38,6 +38,35 @@ SPECS: dict[str, dict[str, Any]] = {
         "disruption": {"maxUnavailable": "50%"},
         "template": FULL,
     },
+    "vllm": {
+        "model": {**HUB, "aliases": ["n"]},
+        "engine": {
+            "type": "vllm",
+            "image": "vllm/vllm-openai:v0.24.0",
+            "args": ["--enforce-eager"],
+            "config": {"maxModelLen": 8192},
+            "envFrom": [{"configMapRef": {"name": "own"}}],
+        },
+        "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "64Gi"}},
+        "router": {"tokenizer": "org/model"},
+    },
+    "custom": {
+        "model": {"uri": "pvc://claim/models/x"},
+        "engine": {
+            "type": "custom",
+            "image": "own:1",
+            "command": ["serve", "$(KVASIR_MODEL)"],
+            "args": ["--port", "$(KVASIR_PORT)"],
+            "ports": {"http": 9000},
+            "probes": {
+                "readiness": {"path": "/up"},
+                "startup": {"periodSeconds": 10},
+                "liveness": {"timeoutSeconds": 20},
+            },
+            "metrics": {"path": "/m", "running": "own:running", "waiting": "own:waiting"},
+        },
+        "networkPolicy": {"allowedNamespaces": ["monitoring"]},
+    },
     "mounted": {
         "model": {"uri": "pvc://claim/models/x"},
         "engine": {"config": {"device": "sim"}},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -45,12 +46,22 @@ class World:
         self.index[KEY] = [self.resource]
         view.bind(indexes)
         settings = OperatorSettings()
+        self.events: list[tuple[str, str]] = []
+        self.utc = datetime(2026, 7, 1, 10, tzinfo=UTC)
+        clocks = lambda: self.now, lambda: self.utc
         self.autoscaler = Autoscaler(
-            cast(Any, self), view, settings, Metrics(), self.changed.append, lambda: self.now
+            cast(Any, self), view, settings, Metrics(), self.changed.append, *clocks
         )
 
     async def list(self, *_: Any) -> list[dict[str, Any]]:
         return self.autoscalers
+
+    async def create(self, _: Any, event: dict[str, Any], manager: str) -> None:
+        assert manager == "kvasir-autoscaler"
+        assert event["involvedObject"]["uid"] == "u"
+        self.events.append((event["reason"], event["message"]))
+        if self.failure is not None:
+            raise self.failure
 
     async def scale(self, *call: Any) -> None:
         self.writes.append(call)
@@ -65,6 +76,7 @@ class World:
     async def look(self, seconds: float = 1.0) -> ScalingProblem | None:
         await self.autoscaler.look(cast(Any, self))
         self.now += seconds
+        self.utc += timedelta(seconds=seconds)
         return self.autoscaler.problem(KEY)
 
 
@@ -162,3 +174,72 @@ async def test_one_that_is_made_anew_is_another() -> None:
     assert world.writes == []
     world.index.clear()
     assert await world.look() is None
+
+
+NOON = {"start": "0 12 * * *", "end": "0 13 * * *", "minReplicas": 3, "name": "noon"}
+
+
+async def looks(world: World, until: datetime) -> list[int]:
+    """Look every ten seconds, as replicas follow; return what was written."""
+    written = []
+    while world.utc < until:
+        await world.look(10.0)
+        if world.writes:
+            written.append(world.writes[-1][3])
+            world.resource["spec"]["replicas"] = world.writes.pop()[3]
+            world.resource["status"]["readyReplicas"] = written[-1]
+    return written
+
+
+async def test_a_schedule_wakes_a_model_ahead_of_time_and_lets_it_sleep_again() -> None:
+    world = World(replicas=0)
+    world.resource["spec"]["autoscaling"] = {
+        "maxReplicas": 4,
+        "minReplicas": 0,
+        "schedules": [NOON],
+    }
+    world.resource["status"]["readyReplicas"] = 0
+    world.reports = {"chat": [{"concurrency": 0, "requests": 0}]}
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert await looks(world, noon) == []
+    assert await looks(world, noon + timedelta(hours=1)) == [3]
+    # It was idle for long when the window ends
+    assert await looks(world, noon + timedelta(hours=2)) == [0]
+    assert world.events == [
+        ("ScheduleStarted", "noon: replicas are from 3 to 4 from now on."),
+        ("Scaled", "From 0 replicas to 3: minReplicas is 3."),
+        ("ScheduleEnded", "noon: replicas are from 0 to 4 from now on."),
+        ("Scaled", "From 3 replicas to 0: no request for 3590 s."),
+    ]
+
+
+async def test_an_operator_that_starts_in_a_window_keeps_its_bounds_without_a_word() -> None:
+    world = World()
+    world.resource["spec"]["autoscaling"] = {"maxReplicas": 4, "schedules": [NOON]}
+    world.utc = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
+    world.reports = {"chat": [{"concurrency": 0}]}
+    await world.look()
+    assert world.writes[0][3] == 3
+    assert [reason for reason, _ in world.events] == ["Scaled"]
+
+
+async def test_a_schedule_holds_while_routers_are_silent_and_nothing_shrinks() -> None:
+    world = World()
+    world.resource["spec"]["autoscaling"] = {"maxReplicas": 4, "schedules": [NOON]}
+    world.utc = datetime(2026, 7, 1, 11, 59, tzinfo=UTC)
+    world.reports = None
+    assert await looks(world, datetime(2026, 7, 1, 14, tzinfo=UTC)) == [3]
+    told = world.autoscaler.problem(KEY)
+    assert told is not None
+    assert "router r does not answer" in told.message
+
+
+async def test_an_event_that_is_refused_stops_nothing() -> None:
+    world = World()
+    world.resource["spec"]["autoscaling"] = {"maxReplicas": 4, "schedules": [NOON]}
+    world.utc = datetime(2026, 7, 1, 11, 59, 59, tzinfo=UTC)
+    world.reports = {"chat": [{"concurrency": 0}]}
+    await world.look()
+    world.failure = ApiError(403, "Forbidden", "may not create events")
+    assert await world.look() == ScalingProblem()
+    assert [call[3] for call in world.writes] == [3]

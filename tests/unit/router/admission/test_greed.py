@@ -4,6 +4,7 @@ front of engines that serve in order of arrival."""
 import heapq
 from collections import deque
 from itertools import count
+from math import inf
 from random import Random
 from statistics import quantiles
 
@@ -81,7 +82,7 @@ class Model:
 
 
 class Asking:
-    streams, moving, preferred_has_room = True, False, True
+    streams, moving, preferred_has_room, patience = True, False, True, inf
 
     def __init__(self, world, tenant) -> None:
         self.world, self.model, self.arrived = world, world.model, world.now
@@ -94,6 +95,9 @@ class Asking:
             min(usable, key=lambda engine: engine.in_flight).send(self)
         else:
             self.world.queue.join(self)
+
+    def fall_back(self, reason) -> bool:
+        return False
 
     def refuse(self, answer) -> None:
         self.world.refused[self.ticket.tenant] += 1

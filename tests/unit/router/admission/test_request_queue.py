@@ -299,3 +299,48 @@ def test_the_refusal_says_how_many_wait(make_queue) -> None:
     assert b"all the requests they may; 1 requests wait." in late.answer.body
     none = make_queue(requests=0)
     assert b"all the requests they may." in Asking(none, model).come().answer.body
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_one_with_somewhere_else_to_go_waits_no_longer_than_it_wants(
+    make_queue, clock, ready
+) -> None:
+    queue, model = make_queue(timeout=30, hold=60), Room(ready=ready)
+    refused = []
+    queue.refused = lambda model, reason: refused.append(reason)
+    leaves, stays = Asking(queue, model), Asking(queue, model)
+    leaves.patience, leaves.has_fallback = 5.0, True
+    for each in (leaves, stays):
+        each.come()
+    clock.now = 4.9
+    queue.serve_and_expire()
+    assert leaves.state == "waits"
+    clock.now = 5.0
+    queue.serve_and_expire()
+    assert (leaves.state, leaves.fallback_reason) == ("elsewhere", "queue_time")
+    assert stays.state == "waits"
+    assert refused == []
+    assert queue.waiting(model) == 1
+
+
+def test_where_no_more_may_wait_one_goes_elsewhere(make_queue) -> None:
+    queue, model = make_queue(requests=1), Room()
+    Asking(queue, model).come()
+    late = Asking(queue, model)
+    late.has_fallback = True
+    late.come()
+    assert (late.state, late.fallback_reason) == ("elsewhere", "queue_full")
+
+
+def test_a_model_is_wanted_by_those_who_went_elsewhere_for_a_while(make_queue, clock) -> None:
+    queue, model = make_queue(), Room()
+    assert queue.wanting(model) == 0
+    for clock.now in (0.0, 3.0):
+        queue.missed(model)
+    Asking(queue, model).come()
+    assert queue.wanting(model) == 3
+    assert queue.waiting(model) == 1
+    clock.now = 11.0
+    assert queue.wanting(model) == 2
+    clock.now = 14.0
+    assert queue.wanting(model) == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kvasir.resource.engines.adapter import CustomAPI, MetricNames
 from kvasir_router.discovery.file_source import MAX_FILE_BYTES, read_snapshot
 from kvasir_router.discovery.specs import (
     CanarySpec,
@@ -85,6 +86,21 @@ def test_a_good_file(tmp_path: Path) -> None:
     )
 
 
+def test_an_engine_of_which_only_the_api_is_known_says_how_it_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        one_replica("engine: openai, ready_path: /up, metrics: {running: 'a:b', waiting: c}")
+    )
+    [model] = read_snapshot(path, check_policy)
+    assert isinstance(model, ModelSpec)
+    names = MetricNames(("a:b",), ("c",))
+    assert model.replicas[0].custom == CustomAPI("/up", "/metrics", names)
+    path.write_text(one_replica("engine: openai, metrics: {running: r, path: /m}"))
+    [model] = read_snapshot(path, check_policy)
+    assert isinstance(model, ModelSpec)
+    assert model.replicas[0].custom == CustomAPI("/v1/models", "/m", MetricNames(("r",)))
+
+
 def one_replica(fields: str) -> str:
     return f"models: [{{name: m, replicas: [{{id: r, url: 'http://a:1', {fields}}}]}}]"
 
@@ -117,20 +133,48 @@ def one_canary(split: str) -> str:
             "models: [{name: m, replicas: [{id: r, url: http://a:1}, {id: r, url: http://b:1}]}]",
             ["'r'", "twice"],
         ),
-        ("models: [{name: m, replicas: [{id: r, url: 'ftp://a:1'}]}]", ["http(s)://HOST:PORT"]),
-        ("models: [{name: m, replicas: [{id: r, url: 'http://a:1/v1'}]}]", ["http(s)://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'ftp://a:1'}]}]", ["http(s)://HOST[:PORT]"]),
+        (
+            "models: [{name: m, replicas: [{id: r, url: 'http://a/../x'}]}]",
+            ["'http://a/../x' must"],
+        ),
+        ("models: [{name: m, replicas: [{id: r, url: 'http://u:p@a/v1'}]}]", ["without user"]),
+        (
+            "models: [{name: m, replicas: [{id: r, url: 'http://a/v1', engine: kvasir}]}]",
+            ["engine kvasir has its API at the root"],
+        ),
+        (one_replica("key_env: A, key_file: /b"), ["key_env and key_file are given"]),
+        (one_replica("ca_file: /b"), ["ca_file is of no use without TLS"]),
+        (one_replica("key_env: KVASIR_TEST_NO_KEY"), ["variable KVASIR_TEST_NO_KEY holds no key"]),
+        (one_replica("key_file: /no/such"), ["cannot read file /no/such"]),
+        (one_model("fallbacks: [m, x]"), ["model 'm' falls back to 'x', which is no model"]),
+        (one_model("fallbacks: [a, b, c, d, e, f, g, h, i]"), ["fallbacks"]),
+        (one_model("fallback_after: -1"), ["fallback_after"]),
         (
             "models: [{name: m, replicas: [{id: r, url: 'http://a:x'}]}]",
-            ["'http://a:x' must be of the form http(s)://HOST:PORT"],
+            ["'http://a:x' must be of the form http(s)://HOST[:PORT]"],
         ),
         (
             "models: [{name: m, replicas: [{id: r, url: 'http://a:99999'}]}]",
-            ["'http://a:99999' must be of the form http(s)://HOST:PORT"],
+            ["'http://a:99999' must be of the form http(s)://HOST[:PORT]"],
         ),
-        ("models: [{name: m, replicas: [{id: r, url: 'http://[a'}]}]", ["http(s)://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'http://[a'}]}]", ["http(s)://HOST[:PORT]"]),
         ("models: 3", ["models must be a list, not 3"]),
         ("models: [{name: 3}]", ["models[0].name must be a valid string, not 3"]),
         ("models: [m]", ["models[0] must be a mapping, not 'm'"]),
+        (
+            one_replica("engine: vllm, ready_path: /up"),
+            ["replicas[0]: ready_path is only for engine openai; leave it out with vllm"],
+        ),
+        (
+            one_replica("metrics: {running: a}"),
+            ["replicas[0]: metrics is only for engine openai; leave it out with kvasir"],
+        ),
+        (one_replica("engine: openai, ready_path: up"), ["replicas[0].ready_path must match"]),
+        (
+            one_replica("engine: openai, metrics: {waiting: a}"),
+            ["replicas[0].metrics.running is missing"],
+        ),
         (one_replica("draining: 5"), ["replicas[0].draining must be a valid boolean, not 5"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
         ("models: [{name: m, policy: magic}]", ["models[0]", "'magic'", "least_load"]),

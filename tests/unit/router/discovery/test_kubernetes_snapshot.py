@@ -83,6 +83,12 @@ def test_a_deployment_with_its_engines(of, deployment, pod) -> None:
     assert of([it], [engine]) == (model,)
 
 
+@pytest.mark.parametrize(("named", "read"), [("org/m@v1", "org/m@v1"), ("/etc/x", None)])
+def test_a_deployments_tokenizer_is_one_on_the_hub(of, deployment, named, read) -> None:
+    [model] = of([deployment("tiny", router={"tokenizer": named})])
+    assert model.tokenizer == read
+
+
 def test_a_deployment_without_engines_is_a_model(of, deployment) -> None:
     assert of([deployment("tiny")]) == (ModelSpec("tiny"),)
 

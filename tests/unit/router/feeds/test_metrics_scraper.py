@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from harness.streams import serving
+from kvasir.resource.engines.adapter import MetricNames
+from kvasir_router.discovery.engine_apis import adapter_of
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.metrics_scraper import (
     MAX_BYTES,
-    NAMES,
+    LoadMetrics,
     MetricsPage,
     Scraper,
     parse_page,
@@ -38,8 +40,11 @@ sglang:max_total_num_tokens{model_name="m"} 123456
 """
 
 
+VLLM_METRICS = LoadMetrics("/metrics", adapter_of(EngineKind.VLLM).metrics)
+
+
 def page(text: bytes, kind: EngineKind = EngineKind.VLLM) -> MetricsPage | None:
-    return parse_page(text, NAMES[kind])
+    return parse_page(text, adapter_of(kind).metrics)
 
 
 def test_vllm() -> None:
@@ -53,6 +58,13 @@ def test_an_older_vllm_and_no_prompts_yet() -> None:
 
 def test_sglang() -> None:
     assert page(SGLANG, EngineKind.SGLANG) == MetricsPage(5, 1, 0.75, 123456, 1024.0)
+
+
+def test_an_engine_with_names_of_its_own() -> None:
+    text = b"own:running 2\nown:kv 0.5\nother 9\n"
+    names = MetricNames(running=("own:running",), kv_usage=("own:kv",))
+    assert parse_page(text, names) == MetricsPage(2, 0, 0.5, 0, 1024.0)
+    assert parse_page(b"other 9\n", names) is None
 
 
 def test_kvasir_with_several_kv_groups() -> None:
@@ -126,7 +138,7 @@ async def metrics_server() -> Any:
 @pytest.fixture
 async def scrape(make_replica, metrics_server) -> Any:
     replica = make_replica(metrics_server.port)
-    scraper = Scraper(replica, NAMES[EngineKind.VLLM], 0.05, FleetSecrets("s"))
+    scraper = Scraper(replica, VLLM_METRICS, 0.05, FleetSecrets("s"))
     task = asyncio.create_task(scraper.run())
     yield replica
     task.cancel()
@@ -171,7 +183,7 @@ async def test_an_engine_without_metrics_is_not_called_stale(
 
 async def test_only_the_capacity(make_replica, metrics_server) -> None:
     replica = make_replica(metrics_server.port)
-    await read_capacity(replica, NAMES[EngineKind.VLLM], b"")
+    await read_capacity(replica, VLLM_METRICS, b"")
     assert (replica.load.kv_capacity, replica.load.report) == (24_000, None)
 
 
@@ -182,7 +194,7 @@ async def test_the_capacity_is_asked_for_until_there_is_an_answer(
     monkeypatch.setattr("kvasir_router.feeds.metrics_scraper._RETRY_SECONDS", 0.01)
     replica = make_replica(metrics_server.port)
     metrics_server.status = b"broken"
-    reading = asyncio.create_task(read_capacity(replica, NAMES[EngineKind.VLLM], b""))
+    reading = asyncio.create_task(read_capacity(replica, VLLM_METRICS, b""))
     await eventually(lambda: replica.feeds["scrape_failed"] >= 3)
     metrics_server.status = b"200 OK"
     await reading

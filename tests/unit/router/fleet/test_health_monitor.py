@@ -52,6 +52,20 @@ async def test_each_kind_of_engine_is_asked_what_it_knows(
     assert replica.probes[0].target == target
 
 
+async def test_a_custom_engine_is_asked_at_its_own_paths(
+    start_replica, start_router, model_entry, eventually
+) -> None:
+    replica = await start_replica()
+    entry = model_entry("m", replica)
+    own = {"engine": "openai", "ready_path": "/up", "metrics": {"running": "a", "path": "/m"}}
+    entry["replicas"][0] |= own
+    await start_router([entry], fleet_secret="s3cret", wait=False)
+    await eventually(lambda: {"/up", "/m"} <= {probe.target for probe in replica.probes})
+    asked = {probe.target for probe in replica.probes}
+    assert not asked & {"/ready", "/live", "/metrics"}
+    assert all(probe.header("x-kvasir-fleet-secret") is None for probe in replica.probes)
+
+
 async def test_a_killed_replica_is_found_and_a_revived_one_too(
     start_replica, start_router, model_entry, client, eventually
 ) -> None:

@@ -17,13 +17,18 @@ from kvasir_router.wire.query import Query
 BODY = b'{"model": "m", "prompt": "a", "stream": true}'
 
 
+ENGINE = SimpleNamespace(upstream=None)
+
+
 @dataclass
 class Attempt:
     """What a request's bytes depend on of an attempt."""
 
     contract: bool
     asks_for_usage: bool = False
-    replica: Any = field(default_factory=lambda: SimpleNamespace(authority=b"10.0.0.1:8000"))
+    replica: Any = field(
+        default_factory=lambda: SimpleNamespace(authority=b"10.0.0.1:8000", spec=ENGINE)
+    )
 
 
 @pytest.fixture

@@ -144,3 +144,16 @@ async def test_a_replica_never_has_more_connections_than_requests_it_may(
     probes = len(replica.probes)
     assert replica.connections - before - probes <= 4
     assert open_now <= 4 + 2
+
+
+async def test_one_that_has_become_old_is_used_no_more(start_replica) -> None:
+    replica = await start_replica()
+    pool = ConnectionPool(
+        "127.0.0.1", replica.port, connect_timeout=5, idle_timeout=60, max_age=0.0
+    )
+    connection = await pool.connect()
+    await asyncio.sleep(0.01)
+    pool.release(connection)
+    assert not connection.usable
+    assert pool.take_idle() is None
+    pool.close()

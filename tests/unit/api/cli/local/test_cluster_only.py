@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,26 @@ from kvasir.resource import LLMDeployment
                     "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
                 },
             },
-            "m: spec.engine.env A: valueFrom names a Secret of a cluster; give value",
+            "m: spec.engine.env A: valueFrom takes a value from a cluster; give value",
+        ),
+        (
+            {
+                "model": {"uri": "hf://a/b"},
+                "engine": {"envFrom": [{"configMapRef": {"name": "c"}}]},
+            },
+            "m: spec.engine.envFrom takes variables from a cluster; remove it",
+        ),
+        (
+            {"model": {"uri": "hf://a/b"}, "engine": {"type": "custom", "image": "own:1"}},
+            "m: spec.engine.type custom: kvasir up runs no images; give spec.engine.command",
+        ),
+        (
+            {"model": {"uri": "hf://a/b"}, "engine": {"type": "custom", "command": ["serve"]}},
+            "m: spec.engine.command has no $(KVASIR_PORT): kvasir up chooses each replica's port",
+        ),
+        (
+            {"model": {"uri": "hf://a/b"}, "engine": {"type": "vllm"}},
+            "m: spec.engine.type vllm: 'vllm' is not on PATH; install it",
         ),
         (
             {"model": {"uri": "hf://a/b"}, "parallelism": {"tensor": "auto"}},
@@ -28,7 +48,10 @@ from kvasir.resource import LLMDeployment
         ),
     ],
 )
-def test_what_needs_a_cluster_is_said(spec: dict[str, Any], sentence: str) -> None:
+def test_what_needs_a_cluster_is_said(
+    spec: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     (problem,) = cluster_only(deployment(spec))
     assert sentence in problem
 
@@ -41,6 +64,15 @@ def test_what_only_means_something_on_a_cluster_is_no_hindrance() -> None:
         "paused": True,
     }
     assert not list(cluster_only(deployment(spec)))
+
+
+def test_a_program_that_is_there_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not list(cluster_only(deployment({"model": {"uri": "a/b"}, "engine": {"type": "vllm"}})))
+    custom = {"type": "custom", "command": ["serve", "--port=$(KVASIR_PORT)"]}
+    assert not list(cluster_only(deployment({"model": {"uri": "a/b"}, "engine": custom})))
 
 
 def deployment(spec: dict[str, Any]) -> LLMDeployment:

@@ -16,7 +16,8 @@ from kvasir.engine_values import (
     MIN_MODEL_LEN,
     BlockSize,
 )
-from kvasir.resource.engine_spec import RESERVED_FLAGS, EngineConfig
+from kvasir.resource.engine_spec import EngineConfig
+from kvasir.resource.engines.adapters import KVASIR, reserved_flags
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
 from kvasir_engine.settings import EngineSettings, SettingsError, make_settings
@@ -52,7 +53,7 @@ def test_every_setting_has_its_flag_with_its_default() -> None:
 
 def test_what_an_llmdeployment_reserves_are_flags() -> None:
     params = typer.main.get_command(app).params
-    assert RESERVED_FLAGS.keys() <= {
+    assert reserved_flags(KVASIR).keys() <= {
         name for each in params for name in (*each.opts, *each.secondary_opts)
     }
 

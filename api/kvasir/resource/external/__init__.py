@@ -1,0 +1,1 @@
+"""`spec.external`: models that servers of others serve."""
