@@ -93,6 +93,11 @@ class Model:
         if spec.split != before:
             self.split = None if spec.split is None else CanarySplit(spec.split)
 
+    def decide(self, query: Query) -> None:
+        """Decide which revision a new request goes to, if there are two."""
+        if self.split is not None:
+            query.to_canary = self.split.sends_to_canary(query)
+
     def replica_failed(self, replica: Replica) -> None:
         """An attempt failed by the replica's fault."""
         if self.split is not None:
