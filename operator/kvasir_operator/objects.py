@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from kvasir.resource import labels
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 
 
@@ -35,4 +36,31 @@ def status_manifest(resource: Any, status: Any, **metadata: str) -> dict[str, An
             **metadata,
         },
         "status": status,
+    }
+
+
+def event_manifest(resource: Any, kind: str, reason: str, message: str) -> dict[str, Any]:
+    """Return an Event about an LLMDeployment; `kind`: Normal or Warning."""
+    known, now = resource["metadata"], datetime.now(UTC)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "generateName": f"{known['name'][:40]}.",
+            "namespace": known["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": LLMDEPLOYMENTS.api_version,
+            "kind": "LLMDeployment",
+            "name": known["name"],
+            "namespace": known["namespace"],
+            "uid": known["uid"],
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": labels.MANAGER},
+        "firstTimestamp": format_time(now),
+        "lastTimestamp": format_time(now),
+        "count": 1,
     }

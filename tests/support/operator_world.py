@@ -15,6 +15,7 @@ from kvasir.resource.deployment_status import Status
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator.objects import format_time
 from kvasir_operator.plan import Plan, plan
+from kvasir_operator.plan.canary.canary_workload import canary_name
 from kvasir_operator.plan.engine.pod_template import REVISION
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.settings import Images, OperatorSettings
@@ -86,7 +87,12 @@ class World:
         self.see(resource=resource)
         for manifest in made.manifests:
             if manifest["kind"] == "Deployment":
-                self.see(deployment=copy.deepcopy(manifest))
+                is_canary = manifest["metadata"]["name"] == canary_name("m")
+                field = "canary_deployment" if is_canary else "deployment"
+                self.see(**{field: copy.deepcopy(manifest)})
+        for deleted in made.deletions:
+            if deleted["metadata"]["name"] == canary_name("m"):
+                self.see(canary_deployment=None)
         return made
 
     @property
@@ -111,6 +117,7 @@ def pod(
     status: dict[str, Any] | None = None,
     component: str = labels.ENGINE,
     leaving: bool = False,
+    canary: bool = False,
 ) -> dict[str, Any]:
     """A pod of the deployment `m`: scheduled 2 s after it was made, running at 5 s, up at 12 s."""
     at = [format_time(NOW + timedelta(seconds=s)) for s in (-60, -58, -55, -48, -47)]
@@ -130,6 +137,8 @@ def pod(
         "creationTimestamp": at[0],
         "labels": {**labels.identity("m", component), REVISION: revision},
     }
+    if canary:
+        metadata["labels"][labels.TRACK] = labels.CANARY
     if leaving:
         metadata["deletionTimestamp"] = at[4]
     own = {"phase": "Running", "containerStatuses": [container], "conditions": conditions}

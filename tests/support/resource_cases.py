@@ -76,6 +76,26 @@ ACCEPTED = {
     "volume": spec("pvc://claim/dir"),
     "no surge": spec(rolloutStrategy={"maxSurge": 0, "maxUnavailable": 1}),
     "share of surge": spec(rolloutStrategy={"maxSurge": "25%", "maxUnavailable": "0%"}),
+    "canary": spec(
+        rollout={
+            "canary": {
+                "steps": [
+                    {"matches": [{"header": {"name": "X-Canary", "value": "yes"}}], "pause": {}},
+                    {"weight": 10, "matches": [{"keyId": "team-a"}], "pause": {"seconds": 600}},
+                    {"weight": 99},
+                ],
+                "analysis": {
+                    "minSamples": 100,
+                    "maxSeconds": 600,
+                    "errorIncrease": 0.02,
+                    "ttft": {"percentile": 95, "increase": 1.0},
+                    "itl": {"increase": 0.1},
+                },
+            },
+            "paused": True,
+        }
+    ),
+    "rollout without a canary": spec(rollout={"paused": False}),
     "share of evictions": spec(disruption={"maxUnavailable": "50%"}),
     "disk": spec(resources={"limits": {"ephemeral-storage": "20Gi"}}),
     "template": spec(template=FULL),
@@ -243,6 +263,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "share": (
         spec(rolloutStrategy={"maxSurge": "101%"}),
         "write a number from 0 to 64, or a share of the replicas, for example 25%",
+    ),
+    "canary for nobody": (
+        spec(rollout={"canary": {"steps": [{"weight": 0}]}}),
+        "a step needs a weight above 0 or matches; give one of them",
+    ),
+    "match of both": (
+        spec(
+            rollout={
+                "canary": {
+                    "steps": [{"matches": [{"keyId": "a", "header": {"name": "b", "value": "c"}}]}]
+                }
+            }
+        ),
+        "a match has either header or keyId; give one of them",
+    ),
+    "match of nothing": (
+        spec(rollout={"canary": {"steps": [{"matches": [{}]}]}}),
+        "a match has either header or keyId; give one of them",
+    ),
+    "whole canary": (
+        spec(rollout={"canary": {"steps": [{"weight": 100}]}}),
+        "should be less than or equal to 99",
+    ),
+    "canary without steps": (
+        spec(rollout={"canary": {"steps": []}}),
+        "should have at least 1 items",
     ),
     "many evictions": (spec(disruption={"maxUnavailable": 65}), "write a number from 0 to 64"),
     "no share": (

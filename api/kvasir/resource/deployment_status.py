@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kvasir.resource.rollout.rollout_status import RolloutStatus
 from kvasir.resource.strict_model import StrictModel
 
 MAX_MESSAGE = 1024
@@ -41,6 +42,9 @@ class ConditionType(StrEnum):
     """The model is where engines read it."""
     FITS = "Fits"
     """One replica fits on the GPUs it asks for."""
+    CANARY_HEALTHY = "CanaryHealthy"
+    """The new revision does as well as the stable one; only with a canary, and never waited
+    for."""
     WORKLOAD_READY = "WorkloadReady"
     """Engines of the newest revision are up, as many as asked for."""
     ROUTER_READY = "RouterReady"
@@ -108,6 +112,24 @@ class Reason(StrEnum):
     NOT_ROUTED = "NotRouted"
     NO_ROUTER = "NoRouter"
     ROUTERS_SILENT = "RoutersSilent"
+    # CanaryHealthy, WorkloadReady
+    CANARY_STARTING = "CanaryStarting"
+    CANARY_ANALYSING = "CanaryAnalysing"
+    CANARY_PAUSED = "CanaryPaused"
+    CANARY_PROMOTING = "CanaryPromoting"
+    CANARY_PROMOTED = "CanaryPromoted"
+    CANARY_ROLLED_BACK = "CanaryRolledBack"
+    TOO_FEW_SAMPLES = "TooFewSamples"
+    NO_DIFFERENCE = "NoDifference"
+    UNDECIDED = "Undecided"
+    ERRORS_INCREASED = "ErrorsIncreased"
+    REFUSALS_INCREASED = "RefusalsIncreased"
+    TTFT_INCREASED = "TTFTIncreased"
+    ITL_INCREASED = "ITLIncreased"
+    START_FAILED = "StartFailed"
+    STEP_TIMEOUT = "StepTimeout"
+    ABORTED = "Aborted"
+    PROMOTED_BY_HAND = "PromotedByHand"
     # ScalingActive
     METRICS_MISSING = "MetricsMissing"
     SCALED_BY_ANOTHER = "ScaledByAnother"
@@ -247,8 +269,8 @@ class Status(StrictModel):
             },
         ),
     ] = []
-    """Accepted, ModelCached, Fits, WorkloadReady, RouterReady, Progressing, Degraded and Ready,
-    which sums them up."""
+    """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
+    and Ready, which sums them up."""
 
     cache: CacheStatus | None = None
     """Progress of the model's download."""
@@ -258,6 +280,9 @@ class Status(StrictModel):
 
     fit: FitStatus | None = None
     """Memory and GPUs that one replica needs."""
+
+    rollout: RolloutStatus | None = None
+    """The canary of the newest revision, or the last one."""
 
     scaling: ScalingStatus | None = None
     """Bounds of replicas now; only with schedules."""

@@ -31,6 +31,14 @@ KSERVE_SERVICE: Final = "serving.kserve.io/inferenceservice"
 ROUTED: Final = "kvasir.dev/routed"
 """Condition of an engine pod, and its readiness gate: every Ready router serves it."""
 
+REVISION: Final = "kvasir.dev/revision"
+"""Label of engine pods: a hash of their template, to tell new ones from old."""
+
+TRACK: Final = "kvasir.dev/track"
+"""Label of the pods of a canary, with the value CANARY: routers send them no request but those that
+`status.rollout.split` of their LLMDeployment gives their revision."""
+CANARY: Final = "canary"
+
 ROUTED_RUN: Final = "kvasir.dev/routed-run"
 """Annotation of an engine pod: the run of its engine (uid/restarts) that the condition is about."""
 

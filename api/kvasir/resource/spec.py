@@ -21,6 +21,7 @@ from kvasir.resource.field_types import (
 )
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
+from kvasir.resource.rollout.rollout_spec import Rollout
 from kvasir.resource.strict_model import StrictModel, rule, rules
 from kvasir.resource.template_spec import Template
 
@@ -241,6 +242,9 @@ class Spec(StrictModel):
 
     rollout_strategy: RolloutStrategy = RolloutStrategy()
     """Rollout of a new revision in place of the old one, on a cluster."""
+
+    rollout: Rollout = Rollout()
+    """The way of a new revision to all requests, on a cluster."""
 
     disruption: Disruption = Disruption()
     """Replicas that drains of nodes may take away, on a cluster."""

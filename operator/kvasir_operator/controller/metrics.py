@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from kvasir.resource.rollout.rollout_status import RolloutPhase
 from kvasir_operator.controller.work_queue import Key
 
 
@@ -61,6 +62,25 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._canary_weight = Gauge(
+            "kvasir_llmdeployment_canary_weight",
+            "Share of the requests that a canary is given, in percent; only while there is one.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
+        self._canary_phase = Gauge(
+            "kvasir_llmdeployment_canary_phase",
+            "1 for the phase that the last canary is in.",
+            ["namespace", "name", "phase"],
+            registry=self.registry,
+        )
+        self._rollbacks = Counter(
+            "kvasir_operator_canary_rollbacks",
+            "Canaries that were rolled back, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+
     def reconciled(self, result: str, seconds: float, waiting: int) -> None:
         """Count one reconcile that ended: ok, retry or error."""
         self._reconciles.labels(result).inc()
@@ -84,11 +104,30 @@ class Metrics:
         self._ready.labels(key.namespace, key.name).set(is_ready)
         self._wanted.labels(key.namespace, key.name).set(wanted)
 
+    def canary(self, key: Key, phase: str, weight: int | None) -> None:
+        """Note the phase of an LLMDeployment's canary, "" without one, and its share."""
+        for each in RolloutPhase:
+            if phase:
+                self._canary_phase.labels(*key, each.value).set(each == phase)
+            else:
+                with suppress(KeyError):
+                    self._canary_phase.remove(*key, each.value)
+        if phase and weight is not None:
+            self._canary_weight.labels(*key).set(weight)
+        else:
+            with suppress(KeyError):
+                self._canary_weight.remove(*key)
+
+    def rolled_back(self, reason: str) -> None:
+        """Count a canary that was rolled back."""
+        self._rollbacks.labels(reason).inc()
+
     def gone(self, key: Key) -> None:
         """An LLMDeployment is no more."""
         for gauge in (self._ready, self._wanted):
             with suppress(KeyError):
                 gauge.remove(key.namespace, key.name)
+        self.canary(key, "", None)
 
     def text(self) -> bytes:
         """The exposition format."""

@@ -20,6 +20,8 @@ from kvasir.kube.objects import (
 )
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.ownership.name_claims import claim_object_name
+from kvasir.wire.canary_samples import CanarySamples
+from kvasir_operator.canary_reports import CanaryReports
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.download_progress import Downloads
 from kvasir_operator.controller.node_gpus import hardware_for
@@ -37,6 +39,7 @@ from kvasir_operator.kinds import (
     SCALED_OBJECTS,
     SECRETS,
 )
+from kvasir_operator.plan.canary.canary_workload import canary_name, rollout_of
 from kvasir_operator.plan.model_download.job_state import job_suffix
 from kvasir_operator.plan.observed import Hardware, Observed, ScalingProblem, UpstreamState
 from kvasir_operator.router_answers import RouterAnswers
@@ -87,10 +90,13 @@ class Observer:
         self._nodes = TimedCache(self._read_nodes, seconds)
         self._crd_lacks = TimedCache(self._read_crd_lacks, seconds)
         self._downloads = Downloads()
+        where = settings.router_namespace
+        self._canaries = CanaryReports(lambda: view.ready_routers(where), settings)
 
     async def close(self) -> None:
-        """Close connections to downloads."""
+        """Close connections to downloads and routers."""
         await self._downloads.close()
+        await self._canaries.close()
 
     async def observe(
         self,
@@ -106,14 +112,16 @@ class Observer:
             return Observed(resource, now)  # the plan says what is wrong with it
         if deployment.spec.external is not None:
             return await self._observe_external(key, resource, deployment, names_lost)
-        live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
+        made = {name_of(it): it for it in view.children(DEPLOYMENTS, key)}
         downloads = view.children(PODS, key, labels.DOWNLOAD)
         jobs = view.children(JOBS, key)
         claim = await self._claim(deployment, key)
         return Observed(
             resource,
             now,
-            deployment=live,
+            deployment=made.get(key.name),
+            canary_deployment=made.get(canary_name(key.name)),
+            canary_samples=await self._samples(resource, deployment),
             pods=view.children(PODS, key, labels.ENGINE),
             jobs=jobs,
             job_pods=downloads,
@@ -132,6 +140,12 @@ class Observer:
             silent_routers=self._routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
         )
+
+    async def _samples(self, resource: Object, deployment: LLMDeployment) -> CanarySamples | None:
+        state = rollout_of(resource.get("status") or {})
+        if state is None or state.split is None:
+            return None
+        return await self._canaries.ask(deployment.served_names[0], state.split.id)
 
     async def _observe_external(
         self,

@@ -13,6 +13,7 @@ from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, is_terminating
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.deployment_status import Reason
+from kvasir.resource.rollout.rollout_status import RolloutPhase
 from kvasir_operator.controller.apply import Applier
 from kvasir_operator.controller.class_holder import ClassHolder
 from kvasir_operator.controller.crd_check import without_fields
@@ -29,9 +30,11 @@ from kvasir_operator.controller.name_claimer import NameClaimer
 from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import CHILDREN, View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
-from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS, name_of_kind
-from kvasir_operator.objects import status_manifest
+from kvasir_operator.kinds import EVENTS, JOBS, LLMDEPLOYMENTS, name_of_kind
+from kvasir_operator.objects import event_manifest, status_manifest
 from kvasir_operator.plan import Plan, plan
+from kvasir_operator.plan.canary.canary_events import event_between
+from kvasir_operator.plan.canary.canary_workload import rollout_of
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures
@@ -149,7 +152,8 @@ class Reconciler:
             # What has not been told yet may be over in a moment: until then the status stays
             status = with_failures(made.status, telling, observed)
             known = without_fields(status, observed.crd_lacks)
-            await self._write_status(resource, known)
+            if await self._write_status(resource, known):
+                await self._tell_canary(key, observed.status, known)
         await self._release_names(key, deployment, observed)
         if passing:
             raise _UnfinishedError(passing[0].message)
@@ -216,19 +220,43 @@ class Reconciler:
             why = str(error) or repr(error)
             _log.warning("the status could not be written", key="/".join(key), error=why)
 
-    async def _write_status(self, resource: Object, status: Object) -> None:
+    async def _tell_canary(self, key: Key, before: Object, after: Object) -> None:
+        """Make an event of a canary's turn. It is told once: one that cannot be made is lost."""
+        state = rollout_of(after)
+        found = event_between(rollout_of(before), state)
+        if found is None or state is None:
+            return
+        if state.phase == RolloutPhase.ROLLED_BACK:
+            self._metrics.rolled_back(state.reason)
+        resource = self._view.resource(key)
+        if resource is None:
+            return
+        try:
+            body = event_manifest(resource, found.type, found.reason, found.message)
+            await self._cluster.create(EVENTS, body, labels.MANAGER)
+        except ApiError as error:
+            _log.warning("an event cannot be made", key="/".join(key), error=str(error))
+        else:
+            self._metrics.count_write(EVENTS.plural, "create")
+
+    async def _write_status(self, resource: Object, status: Object) -> bool:
+        """Write the status; return whether it has changed."""
         metadata = resource["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         is_ready, replicas = holds({"status": status}, "Ready"), resource["spec"].get("replicas", 1)
         self._metrics.ready(key, is_ready, replicas)
+        state = rollout_of(status)
+        phase, weight = (state.phase, state.weight) if state is not None else ("", None)
+        self._metrics.canary(key, phase, weight)
         if (resource.get("status") or {}) == status:
-            return
+            return False
         body = status_manifest(resource, status, resourceVersion=metadata["resourceVersion"])
         try:
             answer = await self._cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
         except ApiError as error:
             if error.status in (404, 409):
-                return  # it has changed or is gone, and the watch will say so
+                return False  # it has changed or is gone, and the watch will say so
             raise
         self._metrics.count_write(LLMDEPLOYMENTS.plural, "status")
         self._view.wrote(LLMDEPLOYMENTS, resource, answer, time.monotonic())
+        return True

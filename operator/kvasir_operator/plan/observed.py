@@ -12,6 +12,7 @@ from kvasir.kube.objects import Object
 from kvasir.models.download.progress import Progress
 from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_files import sentences
+from kvasir.wire.canary_samples import CanarySamples
 
 
 def parse_resource(resource: Object) -> LLMDeployment | str:
@@ -65,6 +66,10 @@ class Observed:
     now: datetime
     deployment: Object | None = None
     """Its Deployment."""
+    canary_deployment: Object | None = None
+    """The Deployment of its canary."""
+    canary_samples: CanarySamples | None = None
+    """Samples that the routers have counted under the split of its status; None = none."""
     pods: tuple[Object, ...] = ()
     """Its engine pods."""
     jobs: tuple[Object, ...] = ()

@@ -19,6 +19,9 @@ _WAITING = (
     Reason.NOT_ROUTED,
     Reason.NO_ROUTER,
     Reason.UNKNOWN,
+    Reason.CANARY_STARTING,
+    Reason.CANARY_ANALYSING,
+    Reason.CANARY_PAUSED,
 )
 """Reasons that pass when things go their way."""
 _CAPACITY = (Reason.INSUFFICIENT_GPUS, Reason.UNSCHEDULABLE, Reason.CLAIM_NOT_BOUND)
@@ -47,7 +50,7 @@ def summarise(
 
 def _passes(inputs: PlanInputs, condition: ConditionValue, blocked: bool) -> bool:
     """Tell if a condition lets Ready be True."""
-    if condition.type is ConditionType.SCALING_ACTIVE:
+    if condition.type in (ConditionType.SCALING_ACTIVE, ConditionType.CANARY_HEALTHY):
         return True
     if condition.type is ConditionType.FITS and not blocked:
         return True

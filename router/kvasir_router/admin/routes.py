@@ -111,6 +111,12 @@ class AdminRoutes:
         await self._statistics.gather()
         return _json({"models": self._statistics.all_scaling()})
 
+    async def all_canaries(self, request: Request) -> Response:
+        """Return the samples of every model that has a canary: of it, and of the stable revision
+        beside it."""
+        await self._statistics.gather()
+        return _json({"models": self._statistics.all_canaries()})
+
     async def set_policy(self, request: Request) -> Response:
         """Set a model's policy.
 
@@ -182,6 +188,7 @@ def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
             Endpoint("/debug/route", routes.explain, ("POST",), Envelope),
             Endpoint("/scaling", routes.all_scaling),
             Endpoint("/scaling/{model:path}", routes.scaling),
+            Endpoint("/canaries", routes.all_canaries),
             Endpoint("/policy/{model:path}", routes.set_policy, ("PUT", "POST"), PolicyChange),
         ],
         Documentation(

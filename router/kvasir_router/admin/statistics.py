@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from kvasir.wire.canary_samples import CanarySamples
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Latencies
@@ -51,3 +52,13 @@ class Statistics:
         """Return the signals of every model, by name, also of those without a replica."""
         models = list(self._gateway.fleet.models.values())
         return {model.name: self.scaling(model) for model in models}
+
+    def canary(self, model: Model) -> CanarySamples | None:
+        """Return the samples of a model's canary and of its stable revision; None without one."""
+        return None if model.split is None else model.split.samples()
+
+    def all_canaries(self) -> dict[str, dict[str, Any]]:
+        """Return the samples of every model that has a canary, by name."""
+        models = self._gateway.fleet.models.values()
+        found = ((model.name, self.canary(model)) for model in models)
+        return {name: samples.report() for name, samples in found if samples is not None}

@@ -94,11 +94,36 @@ class Condition(msgspec.Struct, frozen=True):
     status: str
 
 
+class HeaderMatch(msgspec.Struct, frozen=True):
+    name: str
+    value: str
+
+
+class Match(msgspec.Struct, frozen=True, rename="camel"):
+    header: HeaderMatch | None = None
+    key_id: str = ""
+
+
+class ReportedSplit(msgspec.Struct, frozen=True, rename="camel"):
+    """The operator's word on who gets a canary."""
+
+    id: str
+    revision: str
+    weight: int | None = None
+    matches: tuple[Match, ...] = ()
+    min_samples: int = 500
+
+
+class RolloutStatus(msgspec.Struct, frozen=True):
+    split: ReportedSplit | None = None
+
+
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str = ""
     """Class whose operator has taken the resource; "" = none has, or one from before there were
     classes and claims."""
     conditions: tuple[Condition, ...] = ()
+    rollout: RolloutStatus | None = None
 
 
 class LLMDeployment(msgspec.Struct, frozen=True):

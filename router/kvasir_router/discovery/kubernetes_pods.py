@@ -140,6 +140,8 @@ def _replica(
         kv_events=_zmq_address(host, events) if events else None,
         kv_replay=_zmq_address(host, replay) if events and replay else None,
         node=pod.spec.node_name,
+        revision=pod.metadata.labels.get(labels.REVISION, ""),
+        canary=pod.metadata.labels.get(labels.TRACK) == labels.CANARY,
     )
 
 

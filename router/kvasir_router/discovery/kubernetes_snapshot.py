@@ -20,7 +20,14 @@ from kvasir_router.discovery.kubernetes_upstreams import (
     guest_replicas,
     upstream_replicas,
 )
-from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import (
+    MatchSpec,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    Snapshot,
+    SplitSpec,
+)
 from kvasir_router.options.cluster_scope import ClusterScope
 
 _Owner = tuple[str, str]
@@ -108,4 +115,25 @@ def _model(
         tokenizer=tokenizer_on_hub(router.tokenizer),
         fallbacks=deployment.spec.fallbacks,
         fallback_after=router.fallback_seconds,
+        split=split_of(deployment),
+    )
+
+
+def split_of(deployment: LLMDeployment) -> SplitSpec | None:
+    """Return the split that an operator has told of; None if none gets a canary."""
+    rollout = deployment.status.rollout
+    if rollout is None or rollout.split is None:
+        return None
+    found = rollout.split
+    return SplitSpec(
+        found.id,
+        found.revision,
+        None if found.weight is None else min(max(found.weight, 0), 100) / 100,
+        tuple(
+            MatchSpec(key_id=each.key_id)
+            if each.header is None
+            else MatchSpec(each.header.name.lower(), each.header.value)
+            for each in found.matches
+        ),
+        found.min_samples,
     )

@@ -68,6 +68,31 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
+class MatchSpec:
+    """Requests that go to a canary whatever its weight is: by a header, or by an API key."""
+
+    header: str = ""
+    """Name in lower case; "" = by `key_id`."""
+    value: str = ""
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSpec:
+    """Shares of a model's requests that two revisions get."""
+
+    id: str
+    """Another one where samples begin anew."""
+    revision: str
+    """The canary's; every other one is stable."""
+    weight: float | None = None
+    """The canary's share, 0 to 1; None = all replicas are alike."""
+    matches: tuple[MatchSpec, ...] = ()
+    min_samples: int = 500
+    """Samples of the canary that are kept, however old they are."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSpec:
     """Specification of one engine. `id` is unique within its model; two specs with another address
     are two replicas."""
@@ -88,6 +113,10 @@ class ReplicaSpec:
     """HTTP and gRPC over TLS."""
     node: str = ""
     """The machine that ends with all replicas on it; "" = unknown."""
+    revision: str = ""
+    """Revision of its template; "" = unknown."""
+    canary: bool = False
+    """It gets no request but by a split that names its revision."""
     custom: CustomAPI | None = None
     """Paths and metrics of an engine of kind OPENAI; None = only OpenAI's API is known."""
     upstream: Upstream | None = None
@@ -126,6 +155,8 @@ class ModelSpec:
     tokenizer: str | None = None
     """Tokenizer of its prompts, for engines that publish KV events and report no prompts: a
     directory or a Hub id; None = their events are of no use."""
+    split: SplitSpec | None = None
+    """Canary that gets a part of the requests."""
     fallbacks: tuple[str, ...] = ()
     """Names that a request goes to, in their order, where the model does not answer it."""
     fallback_after: float = FALLBACK_AFTER

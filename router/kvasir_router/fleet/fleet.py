@@ -110,7 +110,7 @@ class Fleet:
         _log.info("policy changed", model=model.name, policy=model.policy.spec.name)
 
     def _apply_model(self, model: Model, spec: ModelSpec) -> None:
-        model.spec = spec
+        model.set_spec(spec)
         wanted = {_key(replica): replica for replica in spec.replicas}
         for key, replica in list(model.replicas.items()):
             if key not in wanted or not _same_engine(replica.spec, wanted[key]):
@@ -126,6 +126,7 @@ class Fleet:
         pool = self._make_pool(spec)
         replica = self.make_replica(model, spec, pool, self._max_in_flight, self._engine_queue)
         replica.filled = model.refill
+        replica.faulty = lambda: model.replica_failed(replica)
         replica.emptied = lambda: self._emptied(model, replica)
         replica.load.awake_since = self.awake_since
         model.replicas[key] = replica

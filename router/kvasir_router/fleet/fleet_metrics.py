@@ -24,6 +24,25 @@ def fleet_families(fleet: Fleet) -> Iterator[Metric]:
     failures = {key: each.failures for key, each in replicas.items()}
     text = "Requests that failed at the replica."
     yield counter("replica_failures", text, failures, *labels, "reason")
+    samples = {
+        model.name: model.split.samples()
+        for model in fleet.models.values()
+        if model.split is not None
+    }
+    counted = {
+        (name, revision, outcome): getattr(getattr(each, revision), field)
+        for name, each in samples.items()
+        for revision in ("canary", "stable")
+        for outcome, field in (("ok", "answers"), ("error", "errors"), ("refused", "refused"))
+    }
+    text = "Attempts that a canary's analysis counts now, by revision and outcome."
+    yield gauge("canary_samples", text, counted, "model", "revision", "outcome")
+    weights = {
+        model.name: model.split.spec.weight or 0.0
+        for model in fleet.models.values()
+        if model.split is not None
+    }
+    yield gauge("canary_weight", "Share of requests that a canary gets.", weights, "model")
     refused = {model.name: model.budget.refused for model in fleet.models.values()}
     text = "Retries and hedges that the budget did not allow."
     yield counter("retry_budget_refusals", text, refused, "model")

@@ -7,6 +7,7 @@ from math import ceil
 import structlog
 
 from kvasir_router.discovery.specs import EngineKind, ModelSpec
+from kvasir_router.fleet.canary.split import CanarySplit
 from kvasir_router.fleet.choice import Choice, Kept
 from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.hedge_delay import HedgeDelay
@@ -46,6 +47,8 @@ class Model:
     def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
         self.spec = spec
         self.name = spec.name
+        self.split: CanarySplit | None = None if spec.split is None else CanarySplit(spec.split)
+        """Canary that gets a part of the requests."""
         self.policy = policy
         self.created = created
         """Unix seconds."""
@@ -83,6 +86,31 @@ class Model:
     def ready(self) -> bool:
         return bool(self._ready())
 
+    def set_spec(self, spec: ModelSpec) -> None:
+        """Become what discovery says; `refresh` follows. Another split begins its samples anew."""
+        self.spec = spec
+        before = None if self.split is None else self.split.spec
+        if spec.split != before:
+            self.split = None if spec.split is None else CanarySplit(spec.split)
+
+    def decide(self, query: Query) -> None:
+        """Decide which revision a new request goes to, if there are two."""
+        if self.split is not None:
+            query.to_canary = self.split.sends_to_canary(query)
+
+    def replica_failed(self, replica: Replica) -> None:
+        """An attempt failed by the replica's fault."""
+        if self.split is not None:
+            self.split.failed(replica)
+
+    def waited_in_vain(self, replica_id: str) -> None:
+        """A request ended before the replica that had it answered: the client left, or its time
+        was over."""
+        if self.split is not None:
+            for replica in self.replicas.values():
+                if replica.id == replica_id:
+                    self.split.failed(replica)
+
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request. Raises
         PolicyError."""
@@ -91,6 +119,8 @@ class Model:
             candidates = [replica for replica in candidates if replica not in tried]
         if not candidates:
             return None
+        if self.split is not None:
+            candidates = self.split.among(query, candidates, bool(tried))
         if query.kept is not None and not tried:
             kept = self._kept(query.kept, time.monotonic())
             if kept is not None and kept.replica in candidates:
@@ -108,7 +138,10 @@ class Model:
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
-            choice = self._choice(query, self._serviceable)
+            among: Sequence[Replica] = self._serviceable
+            if self.split is not None:
+                among = self.split.among(query, among, False)
+            choice = self._choice(query, among)
             query.kept = Kept(choice, self.policy, self._serviceable, now + RESERVED_SECONDS)
         return not choice.replica.full
 
@@ -193,7 +226,12 @@ class Model:
             self._serviceable = usable
         self.refill()
         self._identify()
-        self.serving = [replica.id for replica in known if replica.health is Health.READY]
+        # Also a canary's that get none yet: readiness gates wait for this list
+        self.serving = [
+            replica.id
+            for replica in self.replicas.values()
+            if replica.health is Health.READY and not replica.draining
+        ]
 
     def refill(self) -> None:
         """Leave out those that are full now. Under overload each request that ends makes room at a
@@ -205,9 +243,11 @@ class Model:
             self.room()
 
     def _identify(self) -> None:
+        # A canary may serve something else
+        stable = [each for each in self.replicas.values() if not each.spec.canary]
         said = [
             replica.serves
-            for replica in self.replicas.values()
+            for replica in stable or self.replicas.values()
             if replica.serves is not None and replica.spec.engine is EngineKind.KVASIR
         ]
         identity = min(said, key=repr, default=None)
@@ -219,7 +259,17 @@ class Model:
         return [replica for replica in self._serving() if replica.health is Health.READY]
 
     def _serving(self) -> list[Replica]:
-        return [replica for replica in self.replicas.values() if not replica.draining]
+        return [
+            replica
+            for replica in self.replicas.values()
+            if not replica.draining and self._admits(replica)
+        ]
+
+    def _admits(self, replica: Replica) -> bool:
+        """Return whether the replica gets requests at all: one of a canary only by a split."""
+        if not replica.spec.canary:
+            return True
+        return self.split is not None and self.split.is_canary(replica)
 
 
 def reserved_slots(part: float, capacity: int) -> int:

@@ -90,6 +90,8 @@ class Replica:
         """Told when it does not answer; each adds and removes itself."""
         self.emptied: Callable[[], None] = lambda: None
         """Called when it refuses connections: its process is gone, and its cache with it."""
+        self.faulty: Callable[[], None] = lambda: None
+        """Called for each attempt that failed by its fault."""
         self.filled = changed
         """Called when it is full, or is no longer, and nothing else has changed."""
         self.breaker = CircuitBreaker()
@@ -192,6 +194,7 @@ class Replica:
     def failed(self, reason: str, health: Health | None = None) -> None:
         """A request failed for `reason`; `health` is what that says of the replica, if anything."""
         self.failures[reason] += 1
+        self.faulty()
         pause = self.breaker.failed()
         if pause is not None:
             asyncio.get_running_loop().call_later(pause, self._retry)

@@ -18,6 +18,8 @@ CLIENT_CLOSED = 499
 
 # Statuses after which an engine has computed something.
 _COMPUTED = frozenset({200, CLIENT_CLOSED, 504})
+# Statuses of a request whose client left, or whose time was over, before a replica answered.
+_WAITED_IN_VAIN = frozenset({CLIENT_CLOSED, 504})
 _NOTHING_USED = Usage(0, 0)
 
 
@@ -73,8 +75,12 @@ class RequestAccounting:
         self._settle(outcome, unix)
         if choice is not None:
             model.ended(query, choice, usage)
+            if model.split is not None:
+                model.split.answered(query, choice.replica, status, first_byte, seconds, usage)
             if model.spec.tokenizer is not None and status == 200:
                 self._tokenizing.answered(model, query.chain, choice.replica)
+        elif status in _WAITED_IN_VAIN:
+            model.waited_in_vain(outcome.replica_id)
         signals = self._signals.model(model.name)
         signals.ended(status, first_byte, seconds, usage, query.streams)
         trace_id = self._tracer.ended(outcome) if self._tracer is not None else ""

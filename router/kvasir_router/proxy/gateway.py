@@ -261,8 +261,7 @@ class Gateway:
                 return
         if holder is None:
             request.send_credentials()
-        is_form = form is not None
-        media = media_in(request.body, request.endpoint, request.outline, form=is_form)
+        media = media_in(request.body, request.endpoint, request.outline, form=form is not None)
         if target.renamed:
             rename_model(request, form, target.model.name)
         computed = request.endpoint.computed
@@ -272,7 +271,7 @@ class Gateway:
         salted = self._salt is not None and add_salt(self._salt, request, envelope, ticket)
         request.buffer = None
         query = Query(request, envelope, lora=target.adapter, media=media)
-        query.salted = salted
+        query.key_id, query.salted = ticket.key_id, salted
         if responses_kept is not None:
             responses_kept.mark(query, self._owner(holder))
         elif request.endpoint.events == "response":
@@ -291,6 +290,7 @@ class Gateway:
         fallbacks: Fallbacks | None,
         received: float,
     ) -> None:
+        target.model.decide(query)  # before its prompt is read, and its messages freed
         made, metrics = self._relay_services, self.metrics.model(target.model.name)
         client.relay(Relay(made, client, query, target.model, metrics, ticket, fallbacks, received))
 

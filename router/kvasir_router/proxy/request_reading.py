@@ -93,7 +93,7 @@ def query_of_another(query: Query, target: Target, *, keeps: bool) -> Query:
     rename_model(request, form, target.adapter or target.model.name)
     request.buffer = None
     other = Query(request, envelope, lora=target.adapter, media=query.media)
-    other.salted, other.resumed = query.salted, query.resumed
+    other.salted, other.resumed, other.key_id = query.salted, query.resumed, query.key_id
     other.keeper = query.keeper if keeps else None
     return other
 

@@ -60,6 +60,10 @@ class Query:
         """True when the router has put a tenant's `cache_salt` into the body."""
         self.keeper: Any = None
         """The `kept_responses.Keeper` of its answer, if that is to be kept."""
+        self.key_id = ""
+        """Id of the API key that it came with; empty = none was asked for."""
+        self.to_canary = False
+        """True if it is one of those that a canary of its model shall answer."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None

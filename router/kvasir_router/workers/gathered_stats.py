@@ -3,6 +3,7 @@
 import asyncio
 import os
 
+from kvasir.wire.canary_samples import CanarySamples
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
@@ -75,6 +76,10 @@ class GatheredStats(Statistics):
     def latencies(self, model: str) -> Latencies:
         """Return a model's latencies in all processes, as they were told last."""
         return self.totals.latencies(model)
+
+    def canary(self, model: Model) -> CanarySamples | None:
+        """Return the samples of all processes, as they were told last."""
+        return None if model.split is None else self.totals.canary(model.name, model.split.spec.id)
 
     def waiting(self, model: Model) -> tuple[int, int]:
         """Return how many requests wait in all processes, and their tokens, as told last."""

@@ -6,15 +6,21 @@ the router runs. Of gauges some are summed, of the others every process sees the
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
+from typing import Any
 
 import msgspec
 
+from kvasir.wire.canary_samples import CanarySamples, read_samples, total
 from kvasir_router.scaling.signals import Latencies, LatencyState
 from kvasir_router.telemetry.metric_families import Family, Labels
 from kvasir_router.telemetry.router_metrics import PREFIX
 
 _SUMMED_GAUGES = frozenset(
-    PREFIX + name for name in ("client_connections", "waiting_requests", "stream_transcript_bytes")
+    PREFIX + name
+    for name in (
+        *("client_connections", "waiting_requests"),
+        *("stream_transcript_bytes", "canary_samples"),
+    )
 )
 _SUMMED_KINDS = frozenset({"counter", "histogram"})
 
@@ -27,6 +33,8 @@ class ProcessStats(msgspec.Struct, array_like=True):
 
     families: list[Family]
     latencies: LatencyStates
+    canaries: dict[str, dict[str, Any]] = {}
+    """Samples of canaries, by model."""
 
 
 class Totals:
@@ -82,6 +90,11 @@ class Totals:
             if model in each:
                 made.add(each[model])
         return made
+
+    def canary(self, model: str, split: str) -> CanarySamples:
+        """Return what all processes that live have counted of a model's split."""
+        told = (each.canaries.get(model) for each in self._live.values())
+        return total(split, (read_samples(each) for each in told if each is not None))
 
 
 def _is_summed(family: Family) -> bool:

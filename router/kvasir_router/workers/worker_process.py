@@ -181,7 +181,12 @@ class RouterWorker(RouterComponents):
     def _counted(self) -> StatsReport:
         signals = self.gateway.signals
         latencies = {name: signals.model(name).state() for name in self.fleet.models}
-        return StatsReport(ProcessStats(families_of(self.metrics.collect()), latencies))
+        canaries = {
+            name: model.split.samples().report()
+            for name, model in self.fleet.models.items()
+            if model.split is not None
+        }
+        return StatsReport(ProcessStats(families_of(self.metrics.collect()), latencies, canaries))
 
     def _ask_metrics(self, answer: Callable[[Answer], None]) -> None:
         question = next(self._questions)

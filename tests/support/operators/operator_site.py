@@ -98,6 +98,8 @@ class Routers:
         self.problems: dict[str, str] = {}
         self.loads: dict[str, dict[str, Any]] = {}
         """Scaling signals by model."""
+        self.canaries: dict[str, dict[str, Any]] = {}
+        """Samples of canaries by model."""
         routers = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -108,6 +110,7 @@ class Routers:
                         "problems": routers.problems,
                     },
                     "/scaling": {"models": routers.loads},
+                    "/canaries": {"models": routers.canaries},
                 }
                 body = json.dumps(answers.get(self.path)).encode()
                 self.send_response(200 if self.path in answers else 404)

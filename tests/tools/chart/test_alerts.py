@@ -49,6 +49,13 @@ IDLE = {
 }
 """A model that is scaled to zero."""
 
+CANARY = {
+    f'kvasir_llmdeployment_canary_phase{{{DEPLOYMENT},phase="Analysing"}}': "1+0x180",
+    f'kvasir_llmdeployment_canary_phase{{{DEPLOYMENT},phase="RolledBack"}}': "0+0x180",
+    f"kvasir_llmdeployment_ready{{{DEPLOYMENT}}}": "0+0x180",
+}
+"""A new revision that is tried for hours."""
+
 FAULTS = {
     "KvasirEngineDown": {f"up{{{ENGINE}}}": "1+0x60 0+0x120"},
     "KvasirQueueGrows": {f"kvasir_num_requests_waiting{{{ENGINE}}}": "0+0x60 4+0x120"},
@@ -61,6 +68,10 @@ FAULTS = {
         f"kvasir_llmdeployment_ready{{{DEPLOYMENT}}}": "1+0x20 0+0x160",
         # No replica is left, and so no series
         f'kvasir_router_replica_ready{{{MODEL},replica="a"}}': "1+0x20 stale",
+    },
+    "KvasirCanaryRolledBack": {
+        f'kvasir_llmdeployment_canary_phase{{{DEPLOYMENT},phase="RolledBack"}}': "0+0x60 1+0x120",
+        f"kvasir_llmdeployment_ready{{{DEPLOYMENT}}}": "1+0x60 0+0x120",
     },
     "KvasirErrors": {f'kvasir_router_requests_total{{{MODEL},code="500"}}': "0+60x180"},
     "KvasirRequestsWaitInVain": {
@@ -136,7 +147,9 @@ def firing(promtool, charts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "series", [HEALTHY, BLOCKED, HEALTHY | IDLE, {}], ids=["healthy", "blocked", "idle", "nothing"]
+    "series",
+    [HEALTHY, BLOCKED, HEALTHY | IDLE, HEALTHY | CANARY, {}],
+    ids=["healthy", "blocked", "idle", "canary", "nothing"],
 )
 def test_nothing_is_told_of_a_healthy_install(firing, series) -> None:
     firing(series)

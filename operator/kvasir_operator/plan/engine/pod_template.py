@@ -20,8 +20,7 @@ from kvasir_operator.plan.engine.termination import ending
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets, ports_of
 
-REVISION = "kvasir.dev/revision"
-"""Label of engine pods: a hash of their template, to tell new ones from old."""
+REVISION = labels.REVISION
 _SECRETS = "kvasir.dev/secrets"
 _MIN_CPU = {"sim": "250m"}
 _DEFAULT_CPU = "1"

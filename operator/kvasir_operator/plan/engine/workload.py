@@ -14,6 +14,7 @@ from kvasir.kube.pod_problems import (
 )
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
+from kvasir_operator.plan.canary.canary_workload import run_canary
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
 from kvasir_operator.plan.engine.rollout import (
@@ -63,16 +64,25 @@ def run_engines(inputs: PlanInputs, tensor: int, blocked: bool) -> Workload:
     revision = template["metadata"]["labels"][REVISION]
     strategy = strategy_of(inputs, revision)
     manifest = deployment_manifest(inputs, template, strategy)
+    canary = run_canary(inputs, template, progress_deadline(inputs.spec), blocked)
+    stays = blocked or canary.stable_stays
     pods = _engine_pods(inputs.observed, revision)
-    verdict = _verdict(inputs, pods, strategy, tensor, blocked)
+    if canary.stable_stays:
+        pods = _stable_pods(pods)
+    verdict = canary.workload or _verdict(inputs, pods, strategy, tensor, blocked)
     live = inputs.observed.deployment
+    waits = [it for it in (strategy.requeue, canary.requeue) if it is not None]
     return Workload(
-        manifests=() if blocked else (manifest,),
-        conditions=(ConditionValue(ConditionType.WORKLOAD_READY, *verdict),),
-        status=_counts(inputs),
-        requeue=strategy.requeue,
+        manifests=(*canary.manifests, *(() if stays else (manifest,))),
+        deletions=canary.deletions,
+        conditions=(
+            *canary.conditions,
+            ConditionValue(ConditionType.WORKLOAD_READY, *verdict),
+        ),
+        status={**_counts(inputs), **canary.status},
+        requeue=min(waits, default=None),
         pods=pods,
-        scale=inputs.spec.replicas if blocked and live is not None else None,
+        scale=inputs.spec.replicas if stays and live is not None else None,
     )
 
 
@@ -82,6 +92,12 @@ def _engine_pods(observed: Observed, revision: str) -> EnginePods:
         tuple(pod for pod in staying if label(pod, REVISION) == revision),
         tuple(pod for pod in staying if label(pod, REVISION) != revision),
     )
+
+
+def _stable_pods(pods: EnginePods) -> EnginePods:
+    """Return the pods of the stable Deployment as the current ones: its revision is to stay."""
+    every = (*pods.current, *pods.old)
+    return EnginePods(tuple(pod for pod in every if not label(pod, labels.TRACK)), ())
 
 
 def _problem(inputs: PlanInputs, pods: tuple[Object, ...]) -> Problem | None:

@@ -159,8 +159,12 @@ class UpstreamRequest:
             reason == "503" and not self.foreign
         ):
             self.replica.request_probe()
+            if failure.kind is Kind.CHARGED:
+                self.replica.faulty()
         elif reason != "429":
             self.replica.failed(reason)
+        else:
+            self.replica.faulty()
 
     def give_up(self, failure: Failure) -> None:
         """The replica ended its answer as one that is not complete."""

@@ -7,7 +7,14 @@ from kvasir.resource.ownership.name_claims import Holder, read_claim
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
-from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
+from kvasir_router.discovery.specs import (
+    EngineKind,
+    MatchSpec,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    SplitSpec,
+)
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.policy.registry import policy_names
 
@@ -269,3 +276,36 @@ def test_kserves_pods_serve_only_where_the_release_says_so(of, pod) -> None:
     assert [
         each.name for each in of(kserve=pods, scope=ClusterScope(kserve_namespaces=("z",)))
     ] == ["b"]
+
+
+def test_a_canary_is_split_as_the_operator_tells(of, deployment, pod) -> None:
+    it = deployment("tiny")
+    it["status"] = {}
+    it["status"]["rollout"] = {
+        "phase": "Analysing",
+        "split": {
+            "id": "new.1.2",
+            "revision": "new",
+            "weight": 25,
+            "matches": [{"header": {"name": "X-Canary", "value": "Yes"}}, {"keyId": "team-a"}],
+            "minSamples": 100,
+        },
+    }
+    stable, canary = pod("p1", ip="10.0.0.1"), pod("p2", ip="10.0.0.2")
+    stable["metadata"]["labels"]["kvasir.dev/revision"] = "old"
+    canary["metadata"]["labels"] |= {"kvasir.dev/revision": "new", "kvasir.dev/track": "canary"}
+    [model] = of([it], [stable, canary])
+    matches = (MatchSpec("x-canary", "Yes"), MatchSpec(key_id="team-a"))
+    assert model.split == SplitSpec("new.1.2", "new", 0.25, matches, 100)
+    assert [(each.revision, each.canary) for each in model.replicas] == [
+        ("old", False),
+        ("new", True),
+    ]
+
+
+def test_while_it_is_promoted_a_split_has_no_weight(of, deployment) -> None:
+    it = deployment("tiny")
+    it["status"] = {"rollout": {"split": {"id": "new.1.2.all", "revision": "new"}}}
+    assert of([it])[0].split == SplitSpec("new.1.2.all", "new", None)
+    it["status"] = {"rollout": {"phase": "RolledBack"}}
+    assert of([it])[0].split is None

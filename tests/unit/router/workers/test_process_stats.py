@@ -2,6 +2,7 @@
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from kvasir.wire.canary_samples import CanarySamples, RevisionSamples
 from kvasir_router.options.slo import Slo
 from kvasir_router.scaling.signals import ModelSignals
 from kvasir_router.telemetry.metric_families import Family, by_labels, families_of, text_of
@@ -81,3 +82,19 @@ def test_latencies_of_all_are_one() -> None:
         assert 4.5 < (ttft.percentile(0.5) or 0) < 5.5
     totals.ended(1, {"m"}, set())
     assert totals.latencies("m").ttft.count == 40
+
+
+def test_samples_of_a_canary_are_those_of_its_split_in_all_processes() -> None:
+    def counted(split: str, answers: int) -> ProcessStats:
+        samples = CanarySamples(split, RevisionSamples(answers=answers), RevisionSamples(errors=1))
+        return ProcessStats([], {}, {"m": samples.report()})
+
+    totals = Totals()
+    totals.told(0, counted("a", 3))
+    totals.told(1, counted("a", 4))
+    totals.told(2, counted("before", 9))
+    totals.told(3, ProcessStats([], {}))
+    found = totals.canary("m", "a")
+    assert (found.canary.answers, found.stable.errors) == (7, 2)
+    totals.ended(0, {"m"}, set())
+    assert totals.canary("m", "a").canary.answers == 4
