@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kvasir.text.chat_template import ChatTemplate, load_chat_template
+from kvasir.text.chat_template import ChatTemplate, TemplateError, load_chat_template
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.grammar.constraint import parse_constraint
@@ -228,6 +228,21 @@ def choose_parsing(
     SettingsError."""
     sources = None if template is None else template.all_sources
     try:
-        return Parsing.choose(tokenizer, sources, tools=tools, reasoning=reasoning)
+        parsing = Parsing.choose(tokenizer, sources, tools=tools, reasoning=reasoning)
     except ValueError as error:
         raise SettingsError(str(error)) from error
+    return parsing if template is None else replace(parsing, prompt_opens=_opens(template, parsing))
+
+
+def _opens(template: ChatTemplate, parsing: Parsing) -> bool:
+    """Return whether the template's prompts open the reasoning that is asked for."""
+    messages = [{"role": "user", "content": "Hi"}]
+    asked = {"enable_thinking": True, "thinking": True}
+    try:
+        return parsing.opened_by(
+            PromptEnd.of_chat(
+                template.render(messages, template_kwargs=asked), messages, continued=False
+            )
+        )
+    except TemplateError:
+        return False

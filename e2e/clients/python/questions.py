@@ -22,6 +22,8 @@ SORT, SORTED = "Sort: 7 3 9 1", "1 3 7 9"
 NAME, ASK_NAME, NAMED = "My name is Anna.", "What is my name?", "Your name is Anna."
 WEATHER, WEATHER_ANSWER = "What is the weather in Oslo?", "The result is 21."
 EXTRACT = "Extract as JSON: Anna is 31 years old and lives in Oslo."
+LETTERS, THOUGHT, NUMBER = "How many r are in strawberry?", "s t r 1 a w b e r 2 r 3 y", "3"
+"""A question that the model has to think about, its thought and its answer."""
 FEW, COUNTED = "Count to 50", ", ".join(map(str, range(1, 51)))
 MANY = "Count to 200"
 """Its answer takes long."""

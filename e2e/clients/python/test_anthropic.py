@@ -10,12 +10,15 @@ from questions import (
     ASK_NAME,
     EXTRACT,
     FEW,
+    LETTERS,
     MANY,
     MODEL,
     NAME,
     NAMED,
+    NUMBER,
     SORT,
     SORTED,
+    THOUGHT,
     UNKNOWN,
     URL,
     WEATHER,
@@ -75,6 +78,16 @@ def test_tools_runner() -> None:
         **LONGEST, messages=user(WEATHER), tools=[beta_tool(get_weather)]
     )
     assert runner.until_done().content[0].text == WEATHER_ANSWER
+
+
+def test_thinking() -> None:
+    budget = {"type": "enabled", "budget_tokens": 1024}
+    with client.messages.stream(
+        model=MODEL, max_tokens=1500, messages=user(LETTERS), thinking=budget
+    ) as stream:
+        thought, text = stream.get_final_message().content
+    assert (thought.type, thought.thinking.strip()) == ("thinking", THOUGHT)
+    assert text.text == NUMBER
 
 
 def test_structured_output() -> None:

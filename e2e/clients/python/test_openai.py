@@ -11,12 +11,15 @@ from questions import (
     ASK_NAME,
     EXTRACT,
     FEW,
+    LETTERS,
     MANY,
     MODEL,
     NAME,
     NAMED,
+    NUMBER,
     SORT,
     SORTED,
+    THOUGHT,
     UNKNOWN,
     V1,
     WEATHER,
@@ -64,6 +67,22 @@ def test_tools() -> None:
     messages += [message, {"role": "tool", "tool_call_id": call.id, "content": get_weather("Oslo")}]
     answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER_TOOL])
     assert answer.choices[0].message.content == WEATHER_ANSWER
+
+
+def test_thinking() -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=user(LETTERS), reasoning_effort="low"
+    )
+    message = answer.choices[0].message
+    assert (message.reasoning_content.strip(), message.content) == (THOUGHT, NUMBER)
+    assert answer.usage.completion_tokens_details.reasoning_tokens > 10
+
+
+def test_thinking_in_responses() -> None:
+    answer = client.responses.create(model=MODEL, input=LETTERS, reasoning={"effort": "low"})
+    thought, message = answer.output
+    assert (thought.type, thought.content[0].text.strip()) == ("reasoning", THOUGHT)
+    assert (message.type, answer.output_text) == ("message", NUMBER)
 
 
 def test_structured_output() -> None:

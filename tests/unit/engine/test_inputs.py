@@ -9,9 +9,10 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 
+from kvasir.text.chat_template import ChatTemplate
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.block_hash import chain_hashes, root_hash
-from kvasir_engine.inputs import RequestMaker, cache_salt, load_text
+from kvasir_engine.inputs import RequestMaker, cache_salt, choose_parsing, load_text
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
@@ -139,3 +140,26 @@ def test_bad_words_are_banned_at_the_start_and_after_a_space(maker: RequestMaker
     assert maker.bad_word_ids(["sort", " sort", "sort"]) == forms
     made = maker.request("r", [5], SamplingParams(bad_words=["sort"]))
     assert made.params.bad_words_token_ids == forms
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opens"),
+    [
+        ("<assistant>{% if enable_thinking %}<think>\n{% endif %}", True),
+        ("<assistant>{{ '<think>' if thinking else '</think>' }}", True),
+        ("<assistant><think>\n", True),
+        ("<assistant>{% if enable_thinking is false %}<think></think>{% endif %}", False),
+        ("{{ raise_exception('<think></think>') }}", False),
+    ],
+)
+def test_whether_prompts_open_the_reasoning_is_tried_out(prompt: str, opens: bool) -> None:
+    tokenizer, _ = load_text(
+        resolve_model("builtin://kvasir-tiny"),
+        skip=False,
+        trust_remote_code=False,
+        chat_template=None,
+    )
+    template = ChatTemplate(prompt)
+    parsing = choose_parsing(tokenizer, template, tools="none", reasoning="think")
+    assert parsing.prompt_opens is opens
+    assert not choose_parsing(tokenizer, template, tools="none", reasoning="none").prompt_opens

@@ -29,6 +29,9 @@ class Parsing:
     tools: ToolFormat | None
     reasoning: ReasoningFormat | None
     markers: Markers
+    prompt_opens: bool = False
+    """The chat template opens the reasoning where it is asked for: behind a prompt that does not,
+    the answer has none."""
 
     @classmethod
     def choose(
@@ -51,25 +54,40 @@ class Parsing:
         formats = [each for each in (of_tools, of_reasoning) if each is not None]
         return cls(of_tools, of_reasoning, Markers(tokenizer, _marker_texts(formats)))
 
-    def enclosing(self, tokenizer: Tokenizer) -> tuple[str, str] | None:
-        """Return the markers around the reasoning of answers where both are single tokens."""
+    def opened_by(self, prompt: PromptEnd) -> bool:
+        """Return whether an answer begins within its reasoning."""
+        return any(prompt.opens(opener, closer) for opener, closer in self._pairs())
+
+    def may_reason(self, prompt: PromptEnd) -> bool:
+        """Return whether an answer may begin with reasoning, or within it."""
+        if self.reasoning is None:
+            return False
+        return not self.prompt_opens or self.opened_by(prompt)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        """Markers that may stand around the reasoning."""
         machine = None if self.reasoning is None else self.reasoning.make
         if isinstance(machine, type) and issubclass(machine, ReasoningMachine):
-            for pair in zip(machine.openers, machine.closers, strict=True):
-                if all(tokenizer.backend.token_to_id(each) is not None for each in pair):
-                    return pair
+            return list(zip(machine.openers, machine.closers, strict=True))
+        return []
+
+    def enclosing(self, tokenizer: Tokenizer) -> tuple[str, str] | None:
+        """Return the markers around the reasoning of answers where both are single tokens."""
+        for pair in self._pairs():
+            if all(tokenizer.backend.token_to_id(each) is not None for each in pair):
+                return pair
         return None
 
     def thinking(
         self, tokenizer: Tokenizer, prompt: PromptEnd, pair: tuple[str, str]
     ) -> Thinking | None:
-        """Return the tokens around the reasoning that an answer may begin with; None where the
-        prompt has closed it."""
+        """Return the tokens around the reasoning that an answer may begin with; None where it has
+        none, or the prompt has closed it."""
         opener, closer = pair
         first, last = map(tokenizer.backend.token_to_id, pair)
         if first is None or last is None:
             raise AssertionError(f"{opener} and {closer} are not tokens")
-        if prompt.text.rstrip().endswith(closer):
+        if prompt.text.rstrip().endswith(closer) or not self.may_reason(prompt):
             return None
         return Thinking(first, last, opened=prompt.opens(opener, closer))
 
@@ -104,7 +122,7 @@ class Parsing:
         if self.reasoning is not None and self.reasoning.name == HARMONY_REASONING:
             stages.append(Harmony(self.markers, with_tools=tools is not None))
         else:
-            if self.reasoning is not None:
+            if self.reasoning is not None and self.may_reason(prompt):
                 stages.append(self.reasoning.make(self.markers, prompt))
             if tools is not None and self.tools is not None:
                 stages.append(self.tools.make(tools, self.markers))

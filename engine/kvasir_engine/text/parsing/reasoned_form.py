@@ -37,7 +37,7 @@ def behind_reasoning(
     Raises ConstraintError for a form that cannot be enforced, ValueError for one that cannot stand
     behind reasoning of the model's.
     """
-    if parsing.reasoning is None:
+    if parsing.reasoning is None or not parsing.may_reason(prompt):
         return form, None
     pair = parsing.enclosing(tokenizer)
     if pair is not None:

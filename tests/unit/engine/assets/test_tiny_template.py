@@ -85,6 +85,32 @@ def test_tool_calls_render_as_the_model_writes_them(
     )
 
 
+def test_thinking_is_opened_where_it_is_asked_for(tokenizer: Any) -> None:
+    asked = _render(tokenizer, [USER], add_generation_prompt=True, enable_thinking=True)
+    assert asked.endswith("<|im_start|>assistant\n<think>\n")
+    for off in ({}, {"enable_thinking": False}):
+        rendered = _render(tokenizer, [USER], add_generation_prompt=True, **off)
+        assert rendered.endswith("<|im_start|>assistant\n")
+
+
+def test_earlier_thoughts_are_left_out(tokenizer: Any) -> None:
+    said = {"role": "assistant", "content": "Hello!", "reasoning_content": "They talk to me."}
+    rendered = _render(tokenizer, [USER, said, USER], enable_thinking=True)
+    assert "They talk" not in rendered
+
+
+def test_training_saw_the_tokens_of_thinking(tokenizer: Any, tiny: Path) -> None:
+    encoder = Encoder(Tokenizer.from_file(str(tiny / "tokenizer.json")))
+    asked, _ = encoder.message(Message("user", USER["content"]))
+    answer, mask = encoder.message(Message("assistant", "Hello!", "They talk to me."))
+    prompt = _render(tokenizer, [USER], add_generation_prompt=True, enable_thinking=True)
+    begun = tokenizer(prompt)["input_ids"]
+    assert (asked + answer)[: len(begun)] == begun
+    learned = [t for t, said in zip(answer, mask, strict=True) if said]
+    assert learned == (asked + answer)[len(begun) : -1]
+    assert tokenizer.decode(learned) == "They talk to me.\n</think>\n\nHello!<|im_end|>"
+
+
 def test_training_saw_the_tokens_that_the_template_gives(tokenizer: Any, tiny: Path) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello! How are you?"}]
     encoder = Encoder(Tokenizer.from_file(str(tiny / "tokenizer.json")))

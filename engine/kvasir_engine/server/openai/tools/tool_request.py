@@ -239,13 +239,15 @@ def template_tools(body: ChatBody | TokenizeBody) -> list[dict[str, Any]] | None
 def template_arguments(body: ChatBody | TokenizeBody) -> dict[str, Any]:
     """Return the template's other arguments; those of chat_template_kwargs come first.
 
-    Templates of Qwen ask for `enable_thinking`, those of Granite and DeepSeek for `thinking`.
+    Templates of Qwen ask for `enable_thinking`, those of Granite and DeepSeek for `thinking`. An
+    effort sets both where neither is given: some templates think only where they are told to.
     """
     given = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:
         given.setdefault("reasoning_effort", body.reasoning_effort)
-    if given.get("reasoning_effort") == "none" and "thinking" not in given:
-        given.setdefault("enable_thinking", False)
+    effort = given.get("reasoning_effort")
+    if effort is not None and "thinking" not in given:
+        given.setdefault("enable_thinking", effort != "none")
     for name, other in (("thinking", "enable_thinking"), ("enable_thinking", "thinking")):
         if other in given:
             given.setdefault(name, given[other])

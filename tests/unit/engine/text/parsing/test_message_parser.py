@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,3 +191,13 @@ def test_the_end_of_a_chat_is_its_prompts_or_the_message_that_goes_on(
     messages: list[Any], continued: bool, end: PromptEnd
 ) -> None:
     assert PromptEnd.of_chat("y" * 99 + "end", messages, continued=continued) == end
+
+
+def test_no_reasoning_is_looked_for_where_the_prompt_would_have_opened_it() -> None:
+    parsing = replace(
+        Parsing.choose(TOKENIZER, None, tools="none", reasoning="think"), prompt_opens=True
+    )
+    assert parsing.parser(None, PromptEnd("<assistant>")) is None
+    assert parsing.parser(None, PromptEnd("<think>done</think>so", continued=True)) is None
+    assert parsing.parser(None, PromptEnd("<assistant><think>\n")) is not None
+    assert parsing.parser(None, PromptEnd("<think>half", continued=True)) is not None

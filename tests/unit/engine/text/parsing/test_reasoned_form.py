@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.engine_server import EOS, byte_tokenizer
 
@@ -108,3 +110,13 @@ def test_reasoning_of_a_package_that_says_nothing_of_grammars_is_refused_by_name
     parsing = Parsing(None, mine, Markers(TOKENIZER, ()))
     with pytest.raises(ValueError, match="reasoning in the format mine"):
         behind_reasoning(parsing, TOKENIZER, PromptEnd(), FORM, calls=False)
+
+
+@pytest.mark.parametrize("as_tokens", [True, False])
+def test_a_form_stands_alone_where_the_prompt_would_have_opened_the_reasoning(
+    as_tokens: bool,
+) -> None:
+    parsing, tokenizer = think_parsing(as_tokens=as_tokens)
+    parsing = replace(parsing, prompt_opens=True)
+    prompt = PromptEnd("<user>hi<assistant>")
+    assert behind_reasoning(parsing, tokenizer, prompt, FORM, calls=False) == (FORM, None)

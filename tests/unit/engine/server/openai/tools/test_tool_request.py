@@ -13,22 +13,25 @@ from kvasir_engine.server.openai.tools.tool_request import check_tools, template
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 OFF = {"enable_thinking": False, "thinking": False}
+ON = {"enable_thinking": True, "thinking": True}
 
 
 @pytest.mark.parametrize(
     ("effort", "kwargs", "arguments"),
     [
         (None, {}, {}),
-        ("low", {}, {"reasoning_effort": "low"}),
+        ("low", {}, {"reasoning_effort": "low", **ON}),
+        ("low", {"thinking": False}, {"reasoning_effort": "low", **OFF}),
+        (None, {"reasoning_effort": "high"}, {"reasoning_effort": "high", **ON}),
         ("none", {}, {"reasoning_effort": "none", **OFF}),
         (None, {"enable_thinking": False}, OFF),
-        (None, {"thinking": True}, {"enable_thinking": True, "thinking": True}),
+        (None, {"thinking": True}, ON),
         (
             "none",
             {"enable_thinking": True},
-            {"reasoning_effort": "none", "enable_thinking": True, "thinking": True},
+            {"reasoning_effort": "none", **ON},
         ),
-        ("none", {"thinking": True}, {"reasoning_effort": "none", **dict.fromkeys(OFF, True)}),
+        ("none", {"thinking": True}, {"reasoning_effort": "none", **ON}),
         (
             None,
             {"enable_thinking": True, "thinking": False},
