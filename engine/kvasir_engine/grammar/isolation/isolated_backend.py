@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from kvasir_engine.grammar.isolation.compile_server import Answer, decode_answer
 from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammar, XGrammarBackend
 
 _MODULE = "kvasir_engine.grammar.isolation.compile_server"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A process with threads may not fork safely: a lock that one of them holds stays locked."""
 
 
 class CompileServers:
@@ -33,6 +36,7 @@ class CompileServers:
             [sys.executable, "-m", _MODULE, *map(str, fds)],
             stdin=subprocess.DEVNULL,
             pass_fds=fds,
+            env={**os.environ, **_ONE_THREAD},
         )
         for _, theirs in pairs:
             theirs.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvasir_engine.grammar.constraint import parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
-from kvasir_engine.grammar.isolation.isolated_backend import IsolatedBackend
+from kvasir_engine.grammar.isolation.isolated_backend import CompileServers, IsolatedBackend
 from kvasir_engine.grammar.xgrammar_backend import Vocabulary
 
 from ..walks import BYTES, END, ByteTokenizer, matcher_of, takes
@@ -69,3 +70,15 @@ def test_processes_that_died_are_started_again(backend: IsolatedBackend) -> None
     with pytest.raises(RuntimeError, match="has ended"):
         backend.compile(asked)
     assert matcher_of(backend, {"regex": "a"}).accept(ord("a"))
+
+
+def test_processes_that_fork_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    vocabulary = Vocabulary.of(ByteTokenizer(), BYTES + 1, [END])  # type: ignore[arg-type]
+    servers = CompileServers(vocabulary)
+    try:
+        servers.wait_ready()
+        tasks = Path(f"/proc/{servers.process.pid}/task")
+        assert len(list(tasks.iterdir())) == 1
+    finally:
+        servers.close()
