@@ -15,6 +15,7 @@ FEATURES = {
     "chat": "chat",
     "stream": "stream",
     "tools": "tools",
+    "thinking": "thinking",
     "structured_output": "structured output",
     "responses": "Responses",
     "messages": "Messages",

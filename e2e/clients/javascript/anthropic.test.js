@@ -15,15 +15,18 @@ import {
   EXTRACT,
   FEW,
   getWeather,
+  LETTERS,
   MANY,
   MODEL,
   NAME,
   NAMED,
+  NUMBER,
   PARAMETERS,
   Person,
   runExample,
   SORT,
   SORTED,
+  THOUGHT,
   UNKNOWN,
   URL,
   user,
@@ -80,6 +83,14 @@ test("tools_runner", async () => {
     tools,
   });
   assert.equal(answer.content[0].text, WEATHER_ANSWER);
+});
+
+test("thinking", async () => {
+  const thinking = { type: "enabled", budget_tokens: 1024 };
+  const request = { model: MODEL, max_tokens: 1500, messages: user(LETTERS), thinking };
+  const [thought, text] = (await client.messages.stream(request).finalMessage()).content;
+  assert.deepEqual([thought.type, thought.thinking.trim()], ["thinking", THOUGHT]);
+  assert.equal(text.text, NUMBER);
 });
 
 test("structured_output", async () => {

@@ -13,15 +13,18 @@ import {
   EXTRACT,
   FEW,
   getWeather,
+  LETTERS,
   MANY,
   MODEL,
   NAME,
   NAMED,
+  NUMBER,
   PARAMETERS,
   Person,
   runExample,
   SORT,
   SORTED,
+  THOUGHT,
   UNKNOWN,
   user,
   V1,
@@ -64,6 +67,13 @@ test("tools_streamed", async () => {
     stream: true,
   });
   assert.equal(await run.finalContent(), WEATHER_ANSWER);
+});
+
+test("thinking", async () => {
+  const request = { model, messages: user(LETTERS), reasoning_effort: "low" };
+  const answer = await client.chat.completions.create(request);
+  const { message } = answer.choices[0];
+  assert.deepEqual([message.reasoning_content.trim(), message.content], [THOUGHT, NUMBER]);
 });
 
 test("structured_output", async () => {

@@ -10,6 +10,10 @@ export const URL = process.env.KVASIR_URL; // the router
 export const V1 = `${URL}/v1`;
 export const MODEL = "kvasir-tiny";
 
+// A question that the model has to think about, its thought and its answer.
+export const LETTERS = "How many r are in strawberry?";
+export const THOUGHT = "s t r 1 a w b e r 2 r 3 y";
+export const NUMBER = "3";
 export const SORT = "Sort: 7 3 9 1";
 export const SORTED = "1 3 7 9";
 export const NAME = "My name is Anna.";
