@@ -18,6 +18,7 @@ MAX_TOOLS = 1024
 MAX_SCHEMA_DEPTH = 128
 _MAX_SHOWN = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_FUNCTION_FIELDS = ("name", "description", "parameters")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
@@ -223,17 +224,16 @@ def _shown(value: Any) -> str:
 
 def template_tools(body: ChatBody | TokenizeBody) -> list[dict[str, Any]] | None:
     """Return the tools as the template takes them: as they were sent, without what only an API
-    reads."""
+    reads, and a function's fields in OpenAI's order: templates write them as they come."""
     if not body.tools:
         return None
-    return [
-        {
-            "type": "function",
-            **tool,
-            "function": {k: v for k, v in tool["function"].items() if k != "strict"},
-        }
-        for tool in body.tools
-    ]
+    return [{"type": "function", **tool, "function": _shown_function(tool)} for tool in body.tools]
+
+
+def _shown_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {k: v for k, v in tool["function"].items() if k != "strict"}
+    first = {name: function[name] for name in _FUNCTION_FIELDS if name in function}
+    return {**first, **function}
 
 
 def template_arguments(body: ChatBody | TokenizeBody) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from support.engine_server import byte_tokenizer
 
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.schema import ChatBody
-from kvasir_engine.server.openai.tools.tool_request import check_tools, template_arguments
+from kvasir_engine.server.openai.tools.tool_request import (
+    check_tools,
+    template_arguments,
+    template_tools,
+)
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 OFF = {"enable_thinking": False, "thinking": False}
@@ -56,3 +60,18 @@ def test_an_effort_that_a_models_template_does_not_know_is_refused() -> None:
     assert refused.value.message == (
         "reasoning_effort must for this model be one of low, medium, high, not 'minimal'."
     )
+
+
+def test_templates_see_a_functions_fields_in_openais_order() -> None:
+    sent = {"strict": True, "parameters": {"type": "object"}, "more": 1, "name": "f"}
+    functions = [{**sent, "description": "d"}, sent]
+    body = ChatBody(
+        messages=[], tools=[{"type": "function", "function": each} for each in functions]
+    )
+    shown = template_tools(body)
+    assert shown is not None
+    assert [list(each["function"]) for each in shown] == [
+        ["name", "description", "parameters", "more"],
+        ["name", "parameters", "more"],
+    ]
+    assert shown[0]["function"] == {k: v for k, v in functions[0].items() if k != "strict"}
