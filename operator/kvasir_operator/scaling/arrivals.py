@@ -41,7 +41,7 @@ class Arrivals:
             return None
         if self._seconds is None or replicas.ready >= replicas.wanted:
             return None
-        return math.ceil(_MARGIN * rate * self._seconds / target)
+        return max(1, math.ceil(_MARGIN * rate * self._seconds / target))
 
     def _rate(self, now: float, load: Load) -> float | None:
         """Return the arrivals a second: those that ended in the window, and those that are more
