@@ -39,7 +39,9 @@ def status_manifest(resource: Any, status: Any, **metadata: str) -> dict[str, An
     }
 
 
-def event_manifest(resource: Any, kind: str, reason: str, message: str) -> dict[str, Any]:
+def event_manifest(
+    resource: Any, kind: str, reason: str, message: str, component: str = labels.MANAGER
+) -> dict[str, Any]:
     """Return an Event about an LLMDeployment; `kind`: Normal or Warning."""
     known, now = resource["metadata"], datetime.now(UTC)
     return {
@@ -59,7 +61,7 @@ def event_manifest(resource: Any, kind: str, reason: str, message: str) -> dict[
         "type": kind,
         "reason": reason,
         "message": message[:1024],
-        "source": {"component": labels.MANAGER},
+        "source": {"component": component},
         "firstTimestamp": format_time(now),
         "lastTimestamp": format_time(now),
         "count": 1,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import structlog
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, name_of, namespace_of
+from kvasir.kube.objects import Object
 from kvasir_operator.controller.metrics import Metrics
-from kvasir_operator.kinds import EVENTS, LLMDEPLOYMENTS
+from kvasir_operator.kinds import EVENTS
+from kvasir_operator.objects import event_manifest
 
 MANAGER = "kvasir-autoscaler"
 """Field manager of what the autoscaler writes, and the component that its events name."""
-_MAX_MESSAGE = 1024
-"""Characters that API servers take."""
 
 _log = structlog.get_logger("kvasir_operator.scaling")
 
@@ -29,28 +26,7 @@ class Events:
 
     async def tell(self, resource: Object, reason: str, message: str) -> None:
         """Write one event of type Normal about an LLMDeployment."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace, name = namespace_of(resource), name_of(resource)
-        about = {
-            "apiVersion": LLMDEPLOYMENTS.api_version,
-            "kind": "LLMDeployment",
-            "namespace": namespace,
-            "name": name,
-            "uid": resource["metadata"]["uid"],
-        }
-        event = {
-            "apiVersion": EVENTS.api_version,
-            "kind": "Event",
-            "metadata": {"generateName": f"{name}.", "namespace": namespace},
-            "involvedObject": about,
-            "type": "Normal",
-            "reason": reason,
-            "message": message[:_MAX_MESSAGE],
-            "source": {"component": MANAGER},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        event = event_manifest(resource, "Normal", reason, message, MANAGER)
         try:
             await self._cluster.create(EVENTS, event, MANAGER)
         except ApiError as error:
