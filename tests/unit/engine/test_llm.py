@@ -116,7 +116,11 @@ def test_processors_are_refused_where_they_cannot_reach_the_logits(
         llm.generate("a", SamplingParams(logits_processors=[len]), use_tqdm=False)
 
 
-def test_a_budget_for_a_model_without_reasoning_is_refused(llm: LLM) -> None:
+def test_a_budget_for_a_model_without_reasoning_is_refused(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsing = replace(llm._maker.parsing, reasoning=None)
+    monkeypatch.setattr(llm, "_maker", replace(llm._maker, parsing=parsing))
     with pytest.raises(ParameterError, match="answers begin with reasoning"):
         llm.generate("a", SamplingParams(thinking_token_budget=1), use_tqdm=False)
 
