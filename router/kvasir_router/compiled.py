@@ -48,6 +48,8 @@ MODULES = (
     "kvasir_router.index.text_map",
     "kvasir_router.telemetry.model_metrics",
     "kvasir_router.fleet.choice",
+    "kvasir_router.picker.pick",
+    "kvasir_router.picker.picker_client",
     "kvasir_router.policy.kv_aware",
     "kvasir_router.policy.token_load",
     "kvasir_router.proxy.answer_target",
