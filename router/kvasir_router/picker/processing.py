@@ -118,8 +118,9 @@ class Processing(PickerOutput):
 
     def told_end(self) -> None:
         """PickerOutput.told_end."""
-        self._is_over = True
-        self._tell(None)
+        if not self._is_over:
+            self._is_over = True
+            self._tell(None)
 
     # The request
 
