@@ -1,4 +1,4 @@
-"""What a gateway is told, as messages of Envoy's external processing protocol.
+"""Replies to gateways, as messages of Envoy's external processing protocol.
 
 A destination is said twice, as a request header and as dynamic metadata: so the endpoint picker
 protocol asks for it (version 1.0, proposal 004 of
@@ -17,7 +17,7 @@ NAMESPACE = "envoy.lb"
 """Namespace of that key."""
 
 CHUNK_BYTES = 62_000
-"""Of a body that is given back in parts: some gateways take no more than 64 KiB at once."""
+"""Maximum of one part of a body that is given back: some gateways take no more than 64 KiB."""
 
 
 def destination(

@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-
 REF = {"name": "gateway"}
 
 
