@@ -144,9 +144,12 @@ class Pick(FallbackTarget):
     # Its answer, as the gateway tells of it
 
     def answer_began(self, status: int) -> None:
-        """The head of an answer has come: the replica's, or the gateway's own."""
+        """The head of an answer has come: the replica's, or the gateway's own, which need not wait
+        for a pick."""
         assignment = self._assignment
-        if assignment is not None and not self._record.ended_at:
+        if assignment is None:
+            self.gone()
+        elif not self._record.ended_at:
             assignment.began()
             self._record.status = status
             self._record.answered_by(assignment.choice)

@@ -8,6 +8,7 @@ from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.picker.pick import Pick, PickClient
+from kvasir_router.picker.picker_output import PickerOutput
 from kvasir_router.picker.pool import Pool, Reach
 from kvasir_router.proxy.client.deadlines import BodyDeadline
 from kvasir_router.proxy.client.head_refusal import HeadRefusedError
@@ -27,19 +28,6 @@ _NOT_SENT_ON = frozenset(
 )
 """Headers of the hop before the gateway; the body is framed anew."""
 _UNSAFE = (b"\r", b"\n", b"\0")
-
-
-class PickerOutput:
-    """Receiver of what the gateway is to be told."""
-
-    def told_endpoint(self, replica: Replica, request: Request) -> None:
-        """Send `request`, whose header and body may have been changed, to the replica."""
-
-    def told_answer(self, answer: responses.Answer, request: Request | None) -> None:
-        """Answer the client with this; `request` is None if there is no valid one."""
-
-    def told_end(self) -> None:
-        """Expect nothing more: the router stops, or failed."""
 
 
 class PickerClient(PickClient):
@@ -149,7 +137,7 @@ class PickerClient(PickClient):
 
     def picked(self, replica: Replica, query: Query) -> None:
         """PickClient.picked."""
-        self._output.told_endpoint(replica, query.request)
+        self._output.told_endpoint(replica, query)
         self._give_back()
 
     def answer(self, request: Request, answer: responses.Answer) -> None:

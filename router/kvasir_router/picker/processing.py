@@ -14,12 +14,15 @@ from kvasir.wire.proto.ext_proc.v3 import external_processor_pb2 as pb
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.picker.answer_usage import AnswerUsage
-from kvasir_router.picker.picker_client import PickerClient, PickerOutput
+from kvasir_router.picker.picker_client import PickerClient
+from kvasir_router.picker.picker_output import PickerOutput
 from kvasir_router.picker.pool import Pool, endpoint_of_replica, endpoints_in
 from kvasir_router.picker.replies import body_parts, destination, immediate
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.usage import ask_for_usage
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET = "x-gateway-destination-endpoint-subset"
@@ -55,6 +58,8 @@ class Processing(PickerOutput):
         self._has_trailers = False
         """True if trailers of it wait for their turn."""
         self._started = self._is_over = False
+        self._asks_for_usage = False
+        """True if the router asked for usage that the client did not ask for."""
         self._usage: AnswerUsage | None = None
         self._client.opened()
 
@@ -82,8 +87,7 @@ class Processing(PickerOutput):
         elif kind == "response_body":
             self._take_answer_body(message.response_body)
         elif kind == "response_trailers":
-            self._end_answer()
-            self._tell(pb.ProcessingResponse(response_trailers=pb.TrailersResponse()))
+            self._take_answer_trailers()
 
     def left(self) -> None:
         """The stream is at its end, or broken; called once, whatever came before."""
@@ -92,9 +96,10 @@ class Processing(PickerOutput):
 
     # PickerOutput
 
-    def told_endpoint(self, replica: Replica, request: Request) -> None:
+    def told_endpoint(self, replica: Replica, query: Query) -> None:
         """PickerOutput.told_endpoint."""
-        endpoint, body = endpoint_of_replica(replica), request.body
+        request, endpoint = query.request, endpoint_of_replica(replica)
+        body = self._asking(query)
         mutation, metadata = destination(endpoint, request, self._came, len(body))
         common = pb.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         reply = pb.ProcessingResponse(dynamic_metadata=_struct(metadata))
@@ -123,6 +128,19 @@ class Processing(PickerOutput):
             self._tell(None)
 
     # The request
+
+    def _asking(self, query: Query) -> bytes:
+        """Return the body, which asks for a stream's usage too where the extra event of that can be
+        taken out of the answer."""
+        request = query.request
+        if not (self._gives_back_answer and query.streams):
+            return request.body
+        if request.endpoint.usage != "completion":
+            return request.body
+        options, outline = query.envelope.stream_options, request.outline
+        asking = ask_for_usage(request.body, options, outline)
+        self._asks_for_usage = asking is not None
+        return request.body if asking is None else asking
 
     def _take_head(self, message: pb.ProcessingRequest) -> None:
         if self._started:
@@ -170,7 +188,7 @@ class Processing(PickerOutput):
         status = found.get(b":status", b"")
         self._client.answer_began(int(status) if status.isdigit() else 0)
         events = found.get(b"content-type", b"").startswith(b"text/event-stream")
-        self._usage = AnswerUsage(events=events)
+        self._usage = AnswerUsage(events=events, strip=self._asks_for_usage)
         if head.end_of_stream:
             self._end_answer()
         self._tell(pb.ProcessingResponse(response_headers=pb.HeadersResponse()))
@@ -180,14 +198,24 @@ class Processing(PickerOutput):
             raise ProcessingError(
                 "the answer's header has not come: set response_header_mode to SEND"
             )
-        self._usage.take(part.body, part.end_of_stream)
+        body = self._usage.take(part.body, part.end_of_stream)
         if part.end_of_stream:
             self._end_answer()
         if not self._gives_back_answer:
             self._tell(pb.ProcessingResponse(response_body=pb.BodyResponse()))
             return
-        for reply in body_parts(part.body, last=part.end_of_stream):
+        if not (body or part.end_of_stream):
+            return
+        for reply in body_parts(body, last=part.end_of_stream):
             self._tell(pb.ProcessingResponse(response_body=reply))
+
+    def _take_answer_trailers(self) -> None:
+        rest = self._usage.take(b"", True) if self._usage is not None else b""
+        self._end_answer()
+        if rest:
+            for reply in body_parts(rest, last=False):
+                self._tell(pb.ProcessingResponse(response_body=reply))
+        self._tell(pb.ProcessingResponse(response_trailers=pb.TrailersResponse()))
 
     def _end_answer(self) -> None:
         usage = self._usage

@@ -25,6 +25,17 @@ def address(replica):
     return f"127.0.0.1:{replica.port}"
 
 
+async def answer_parts(stream, *parts: bytes) -> bytes:
+    """The answer's body as it comes back, when these parts of it were told."""
+    for part in parts:
+        await stream.send(response_body=pb.HttpBody(body=part, end_of_stream=part is parts[-1]))
+    got, ends = b"", False
+    while not ends:
+        part = (await stream.receive()).response_body.response.body_mutation.streamed_response
+        got, ends = got + part.body, part.end_of_stream
+    return got
+
+
 @pytest.mark.parametrize("mode", [DUPLEX, BUFFERED])
 async def test_a_request_and_its_answer(start_picker, gateway, eventually, mode) -> None:
     router, [replica] = await start_picker()
@@ -63,16 +74,44 @@ async def test_a_request_and_its_answer(start_picker, gateway, eventually, mode)
 async def test_a_stream_with_usage(start_picker, gateway, eventually) -> None:
     router, _ = await start_picker()
     stream = await gateway(router)
-    await stream.ask(chat(stream=True))
-    await stream.given_back()
+    body = chat(stream=True, stream_options={"include_usage": True})
+    await stream.ask(body)
+    assert await stream.given_back() == body
     await stream.answer(kind="text/event-stream; charset=utf-8")
     last = b'data: {"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % json.dumps(USAGE).encode()
-    for part in (b'data: {"choices":[{"delta":', b'{"content":"a"}}]}\n\n' + last[:30]):
-        await stream.answer_body(part, last=False)
-    await stream.answer_body(last[30:])
+    first = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    assert await answer_parts(stream, first[:20], first[20:] + last[:30], last[30:]) == first + last
     await stream.end()
     await eventually(lambda: router.in_flight() == 0)
     assert await router.metric("tokens_total", model="m", kind="prompt") == 7
+
+
+async def test_usage_that_the_router_alone_asks_for(start_picker, gateway) -> None:
+    router, _ = await start_picker()
+    stream = await gateway(router)
+    reply = await stream.ask(chat(stream=True))
+    sent = await stream.given_back()
+    assert json.loads(sent)["stream_options"] == {"include_usage": True}
+    assert changed_headers(reply)["content-length"] == str(len(sent))
+    await stream.answer(kind="text/event-stream")
+    events = [
+        b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+        b'data: {"choices":[],"usage":%b}\n\n' % json.dumps(USAGE).encode(),
+        b"data: [DONE]\n\n",
+    ]
+    whole = b"".join(events)
+    got = await answer_parts(stream, whole[:80], whole[80:-5], whole[-5:])
+    assert got == events[0] + events[2]
+    assert await router.metric("tokens_total", model="m", kind="completion") == 5
+    await stream.end()
+
+
+async def test_usage_is_not_asked_for_where_it_cannot_be_taken_out(start_picker, gateway) -> None:
+    router, _ = await start_picker()
+    stream = await gateway(router, BUFFERED)
+    reply = await stream.ask(chat(stream=True))
+    assert reply.request_body.response.body_mutation.body == chat(stream=True)
+    stream.call.cancel()
 
 
 async def test_gateways_that_do_not_say_their_mode(start_picker, gateway) -> None:
