@@ -165,7 +165,7 @@ class Pick(FallbackTarget):
         elif record.status and record.status not in FAULTS:
             assignment.replica.succeeded()
         record.sent_bytes = size
-        self._over(usage)
+        self._over(usage if record.status == 200 else None)
 
     # From the queue
 
