@@ -161,6 +161,22 @@ async def test_a_stream_is_the_unary_answer_in_parts(
     assert [comparable(choice) for choice in parts] == [comparable(choice) for choice in whole]
 
 
+@pytest.mark.parametrize("fields", [{}, {"include_reasoning": False}, {"n": 2}])
+async def test_usage_counts_the_tokens_of_reasoning_shown_or_not(
+    start: Any, fields: dict[str, Any]
+) -> None:
+    server = await start(REASONING_ANSWERS[0])
+    client = server.openai()
+    body = {**body_of(REASONING_ANSWERS[0]), "extra_body": fields}
+    usage = (await client.chat.completions.create(**body)).usage
+    counted = usage.completion_tokens_details.reasoning_tokens
+    assert len(REASONING_ANSWERS[0].reasoning) <= counted < usage.completion_tokens
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    stream = await client.chat.completions.create(**body, stream=True, stream_options=options)
+    told = [chunk.usage.completion_tokens_details.reasoning_tokens async for chunk in stream]
+    assert told[-1] == counted
+
+
 @pytest.mark.parametrize("tokens_a_batch", [1, 3])
 @pytest.mark.parametrize(
     "answer",
