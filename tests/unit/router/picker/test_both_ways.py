@@ -7,6 +7,8 @@ from support.routers.gateway_stream import CHAT
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 
+pytestmark = pytest.mark.slow
+
 KEY = "kv-0123456789abcdef"
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
 ANSWER = {"choices": [], "usage": USAGE}

@@ -21,6 +21,8 @@ from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.options.router_settings import QueueLimits, Timeouts
 from kvasir_router.wire.http_request import Limits
 
+pytestmark = pytest.mark.slow
+
 
 def address(replica):
     return f"127.0.0.1:{replica.port}"

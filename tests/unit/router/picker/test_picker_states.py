@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.routers.gateway_stream import BUFFERED, DUPLEX, SUBSET, chat, header_map
@@ -16,6 +17,8 @@ from kvasir_router.options.router_settings import QueueLimits, RouterSettings
 from kvasir_router.picker.pool import Pool
 from kvasir_router.picker.processing import Processing, ProcessingError
 from kvasir_router.process.components import RouterComponents
+
+pytestmark = pytest.mark.slow
 
 HOSTS = ("10.0.0.1", "10.0.0.2")
 IN_FLIGHT = 2
