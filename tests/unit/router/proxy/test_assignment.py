@@ -1,15 +1,28 @@
 """What is counted for a request at a replica: from its start to its end, once."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from kvasir_router.discovery.specs import ReplicaSpec, Upstream
+from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec, Upstream
 from kvasir_router.fleet.choice import Choice
+from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import LoadPolicy
 from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.failures.failure import Failure, Kind
+from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
 from kvasir_router.wire.upstream_pool import ConnectionPool
+
+
+class Told(LoadPolicy):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told = []
+
+    def sent(self, query, choice) -> None:
+        self.told.append((query, choice))
 
 
 @pytest.fixture
@@ -23,11 +36,11 @@ def start():
     """start(replica): an assignment, and what the policy was told."""
 
     def start(replica, new_tokens=30):
-        told = []
-        model = SimpleNamespace(sent=lambda query, choice: told.append((query, choice)))
+        policy = Told()
+        query = Query(Request(), Envelope(model="m"))
         choice = Choice(replica, new_tokens=new_tokens)
-        made = Assignment("query", model, choice)
-        assert told == [("query", choice)]
+        made = Assignment(query, Model(ModelSpec("m"), policy, 0), choice)
+        assert policy.told == [(query, choice)]
         return made
 
     return start
