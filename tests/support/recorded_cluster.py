@@ -4,6 +4,7 @@ only nodes have, are what a test says."""
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -95,6 +96,9 @@ class RecordedCluster:
 
 
 def _selected(labels: Mapping[str, str], selector: str) -> bool:
+    several = re.fullmatch(r"(\S+) in \((.*)\)", selector)
+    if several:
+        return labels.get(several[1]) in several[2].split(",")
     for part in filter(None, selector.split(",")):
         key, equals, value = part.partition("=")
         if key not in labels or (equals and labels[key] != value):

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,39 @@ def test_kubectl_completes_names_of_models(plane: Any) -> None:
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["qwen", ":4"]
+
+
+async def test_a_support_bundle_has_no_secret(
+    plane: Any, site: Any, start: Any, kubectl_kvasir: Plugin
+) -> None:
+    start()
+    planted = "pl4nted-V4lue"
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "hub", "namespace": site.namespace},
+        "stringData": {"token": planted},
+    }
+    plane.apply(json.dumps(secret))
+    variables = [
+        {"name": "INNOCENT", "value": planted},
+        {"name": "T", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+    ]
+    await site.apply(engine={"env": variables})
+    await site.eventually(site.engines, "engines")
+    said = await kubectl_kvasir("support-bundle", "--to", "b.tar.gz")
+    assert "b.tar.gz" in said.splitlines()
+    file = kubectl_kvasir.cwd / "b.tar.gz"
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        files = {it.name: archive.extractfile(it).read().decode() for it in archive.getmembers()}
+    assert [name for name, text in files.items() if planted in text] == []
+    [pod] = await site.engines()
+    assert pod["metadata"]["name"] in files["kvasir-support/resources/pods.yaml"]
+    assert "INNOCENT" in files["kvasir-support/resources/deployments.yaml"]
+    assert "gitVersion" in files["kvasir-support/about.json"]
+    assert "SuccessfulCreate" in files["kvasir-support/events.yaml"]
+    assert "b.tar.gz exists" in await kubectl_kvasir("support-bundle", "--to", "b.tar.gz", status=2)
+    missing = kubectl_kvasir.cwd / "c.tar.gz"
+    await kubectl_kvasir("support-bundle", "other", "--to", "c.tar.gz", status=1)
+    assert not missing.exists()

@@ -36,4 +36,9 @@ PLUGIN_COMMANDS = (
         "Print the logs of all pods of a model.",
         target=f"{_HERE}.logs_command:app",
     ),
+    CommandInfo(
+        "support-bundle",
+        "Write objects, events, logs and metrics into a file, redacted.",
+        target=f"{_HERE}.bundle.bundle_command:app",
+    ),
 )
