@@ -41,4 +41,9 @@ PLUGIN_COMMANDS = (
         "Write objects, events, logs and metrics into a file, redacted.",
         target=f"{_HERE}.bundle.bundle_command:app",
     ),
+    CommandInfo(
+        "convert",
+        "Make LLMDeployments of KServe, KubeAI, production-stack and vllm serve.",
+        target=f"{_HERE}.convert.convert_command:app",
+    ),
 )
