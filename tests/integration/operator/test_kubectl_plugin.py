@@ -212,3 +212,44 @@ async def test_a_support_bundle_has_no_secret(
     missing = kubectl_kvasir.cwd / "c.tar.gz"
     await kubectl_kvasir("support-bundle", "other", "--to", "c.tar.gz", status=1)
     assert not missing.exists()
+
+
+async def test_plan_says_what_an_edit_restarts_and_changes_nothing(
+    plane: Any, site: Any, start: Any, kubectl_kvasir: Plugin
+) -> None:
+    start()
+    await site.apply(replicas=2)
+    await site.until("Ready", "True")
+    before = await site.get()
+    pods = {pod["metadata"]["uid"] for pod in await site.engines()}
+    file = kubectl_kvasir.cwd / "m.yaml"
+
+    def write(name: str = "m", **spec: Any) -> None:
+        resource = {
+            "apiVersion": "kvasir.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": name},
+            "spec": {"model": {"uri": "builtin://kvasir-tiny"}, **spec},
+        }
+        file.write_text(json.dumps(resource))
+
+    write(engine=NEW)
+    said = await kubectl_kvasir("plan", "-f", "m.yaml")
+    assert "2 pods restart (maxSurge 1, maxUnavailable 0)." in said
+    assert "spec.containers[engine].args: +--no-overlap" in said
+    write()
+    assert "no pod restarts." in await kubectl_kvasir("plan", "-f", "m.yaml")
+    write(replicas=3)
+    [told] = json.loads(await kubectl_kvasir("plan", "-f", "m.yaml", "-o", "json"))
+    assert (told["restarts"], told["replicas"]) == (0, [2, 3])
+    write(rolloutStrategy={"maxSurge": 0})
+    assert "cannot both be 0" in await kubectl_kvasir("plan", "-f", "m.yaml", status=2)
+    write(cache={"pvc": {"size": "1Gi"}})
+    assert "cache is for models that are downloaded" in await kubectl_kvasir(
+        "plan", "-f", "m.yaml", status=2
+    )
+    write("other")
+    assert "is new: 1 pod start" in await kubectl_kvasir("plan", "-f", "m.yaml")
+    after = await site.get()
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert {pod["metadata"]["uid"] for pod in await site.engines()} == pods
