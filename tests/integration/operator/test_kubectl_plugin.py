@@ -253,3 +253,45 @@ async def test_plan_says_what_an_edit_restarts_and_changes_nothing(
     after = await site.get()
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert {pod["metadata"]["uid"] for pod in await site.engines()} == pods
+
+
+async def test_chat_streams_through_the_routers_port_with_a_key_of_a_secret(
+    plane: Any, site: Any, kubectl_kvasir: Plugin, server: Any
+) -> None:
+    """No node forwards a port here, so a program in kubectl's place names that of a server."""
+    await site.apply()
+    port = {"name": "http", "port": 8080}
+    objects = [
+        {
+            "kind": "Service",
+            "metadata": {"name": "router", "labels": {labels.COMPONENT: labels.ROUTER}},
+            "spec": {"ports": [port]},
+        },
+        {"kind": "Secret", "metadata": {"name": "key"}, "stringData": {"k": "kv-1"}},
+    ]
+    for each in objects:
+        each["metadata"]["namespace"] = site.namespace
+        plane.apply(json.dumps({"apiVersion": "v1", **each}))
+    stand_in = kubectl_kvasir.cwd / "bin" / "kubectl"
+    stand_in.parent.mkdir()
+    at = server.url.rpartition(":")[2]
+    stand_in.write_text(
+        f"#!/bin/sh\necho $@ > {kubectl_kvasir.cwd}/called\n"
+        f"echo 'Forwarding from 127.0.0.1:{at} -> 8080'\nexec sleep 600\n"
+    )
+    stand_in.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{stand_in.parent}:{os.environ['PATH']}",
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+    command = [BIN / "kubectl-kvasir", "chat", "m", "-n", site.namespace, "--key-secret", "key"]
+    options = {"input": "hi", "env": environment, "capture_output": True, "text": True}
+    done = await asyncio.to_thread(subprocess.run, command, timeout=60, **options)
+    assert (done.stdout, done.stderr) == ("you said hi\n", "")
+    assert server.headers[0]["Authorization"] == "Bearer kv-1"
+    assert server.requests[0]["model"] == "m"
+    called = (kubectl_kvasir.cwd / "called").read_text()
+    # Of several routers in this cluster one is taken
+    assert called.startswith("port-forward --address=127.0.0.1 -n operator-")
+    assert called.endswith(" service/router :8080\n")

@@ -49,4 +49,9 @@ PLUGIN_COMMANDS = (
     CommandInfo(
         "plan", "Say what an edit restarts, before it is applied.", "operator", group=PLUGIN_GROUP
     ),
+    CommandInfo(
+        "chat",
+        "Talk to a model through the cluster's router.",
+        target=f"{_HERE}.router_chat.chat_command:app",
+    ),
 )
