@@ -34,7 +34,7 @@ NAME = "kubectl-kvasir"
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _LEFT_OUT = ("kvasir_engine", "kvasir_router", "bin", "__pycache__")
 _RECORDS = ("direct_url.json", "INSTALLER", "RECORD", "REQUESTED", "uv_cache.json")
-"""What installers note about where and how; it differs from machine to machine."""
+"""Notes of installers about where and how; they differ from machine to machine."""
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 

@@ -1,7 +1,7 @@
 """Start of the one-file plugin `kubectl-kvasir`: `__main__.py` of its archive.
 
 Python cannot import compiled modules out of an archive, so it is unpacked once, into a folder that
-is named by the archive's content, in KVASIR_PLUGIN_CACHE, XDG_CACHE_HOME or ~/.cache.
+is named by the archive's content, in XDG_CACHE_HOME or ~/.cache.
 """
 
 import hashlib
@@ -34,8 +34,7 @@ def main() -> None:
 
 def _unpacked(file: Path, archive: zipfile.ZipFile) -> Path:
     """Return the folder with the archive's content; several processes may make it at once."""
-    base = os.environ.get("KVASIR_PLUGIN_CACHE")
-    cache = Path(base or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     wanted = cache / "kubectl-kvasir" / hashlib.sha256(file.read_bytes()).hexdigest()[:32]
     if not wanted.is_dir():
         wanted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

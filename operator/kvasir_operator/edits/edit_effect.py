@@ -9,8 +9,9 @@ from typing import Any
 from kvasir.kube.objects import Object, condition, holds, label, name_of, namespace_of
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.deployment_status import ConditionType
+from kvasir.resource.rollout.rollout_status import RolloutPhase
 from kvasir_operator.plan import Plan, plan
-from kvasir_operator.plan.canary.canary_workload import canary_name
+from kvasir_operator.plan.canary.canary_workload import canary_name, rollout_of
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
 from kvasir_operator.plan.gpu_fit import fit_gpus
 from kvasir_operator.plan.model_download.cache_step import cache_model
@@ -25,7 +26,7 @@ _MAX_CHANGES = 40
 
 @dataclass(frozen=True, slots=True)
 class EditEffect:
-    """What happens when an edited LLMDeployment is applied."""
+    """Effect of applying an edited LLMDeployment."""
 
     namespace: str
     name: str
@@ -40,7 +41,7 @@ class EditEffect:
     replicas: tuple[int, int]
     """Engines before and after."""
     pod_changes: tuple[str, ...]
-    """What changes in each pod, a line a field."""
+    """Changes of each pod, a line a field."""
     objects: tuple[str, ...]
     """Other objects that are made, changed or deleted, with the verb."""
 
@@ -82,12 +83,12 @@ def effect_of(before: Observed | None, after: Observed, settings: OperatorSettin
     refused = _refusal(wanted)
     replicas = parsed.spec.replicas
     if before is None:
-        objects = tuple(_objects(None, wanted))
+        objects = tuple(_objects(None, wanted, after))
         return EditEffect(namespace, name, True, refused, 0, "", (0, replicas), (), objects)
     old = parse_resource(before.resource)
     if isinstance(old, str) or old.spec.external is not None or parsed.spec.external is not None:
         same = _planned(before, settings) if not isinstance(old, str) else None
-        objects = tuple(_objects(same, wanted))
+        objects = tuple(_objects(same, wanted, after))
         return EditEffect(namespace, name, False, refused, 0, "", (0, 0), (), objects)
     templates = [template_of(*each, settings) for each in ((old, before), (parsed, after))]
     first, second = (label(each, REVISION) for each in templates)
@@ -102,7 +103,7 @@ def effect_of(before: Observed | None, after: Observed, settings: OperatorSettin
         way=_way(parsed, after, wanted) if pods else "",
         replicas=(old.spec.replicas, replicas),
         pod_changes=changes,
-        objects=tuple(_objects(_planned(before, settings), wanted)),
+        objects=tuple(_objects(_planned(before, settings), wanted, after)),
     )
 
 
@@ -148,17 +149,27 @@ def _way(deployment: LLMDeployment, observed: Observed, wanted: Plan) -> str:
     how = f" (maxSurge {rolling.max_surge}, maxUnavailable {rolling.max_unavailable})"
     if deployment.name not in made:
         how += " when the model is downloaded"
-    serving = any(holds(pod, "Ready") for pod in _stable_pods(observed))
-    return how if serving else f"{how}; none serves now"
+    if not any(holds(pod, "Ready") for pod in _stable_pods(observed)):
+        how += "; none serves now"
+    state = rollout_of(observed.status)
+    if state is not None and state.phase != RolloutPhase.PROMOTED:
+        # What the spec says now is the canary's revision, which these pods do not run
+        how += f"; compared with the canary that is {state.phase}, not with the stable revision"
+    return how
 
 
-def _objects(before: Plan | None, wanted: Plan) -> Iterator[str]:
-    """Yield the objects that one plan has and the other has not, or has otherwise."""
+def _objects(before: Plan | None, wanted: Plan, observed: Observed) -> Iterator[str]:
+    """Yield the objects that one plan has and the other has not, or has otherwise. A Deployment
+    that is there already is told by its pods."""
+    live = observed.deployment
+    there = {f"Deployment/{name_of(live)}"} if live is not None else set()
     old = {_key(it): it for it in before.manifests} if before is not None else {}
     new = {_key(it): it for it in wanted.manifests}
     for key, it in new.items():
-        if key not in old:
+        if key not in old and key not in there:
             yield f"make {key}"
+        elif key not in old:
+            continue
         elif it != old[key] and it["kind"] != "Deployment":
             yield f"change {key}"
     kept = {_key(it) for it in before.deletions} if before is not None else set()
@@ -189,12 +200,12 @@ def _change(path: str, old: Any, new: Any) -> str:
         gone = [each for each in old if each not in new]
         come = [each for each in new if each not in old]
         if gone or come:
-            signs = [f"-{_shown(each)}" for each in gone] + [f"+{_shown(each)}" for each in come]
-            return f"{path}: {' '.join(signs)}"
+            signs = [f"- {_shown(it)}" for it in gone] + [f"+ {_shown(it)}" for it in come]
+            return f"{path}: {', '.join(signs)}"
     if old is None:
-        return f"{path}: +{_shown(new)}"
+        return f"{path}: + {_shown(new)}"
     if new is None:
-        return f"{path}: -{_shown(old)}"
+        return f"{path}: - {_shown(old)}"
     return f"{path}: {_shown(old)} -> {_shown(new)}"
 
 

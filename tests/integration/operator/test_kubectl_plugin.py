@@ -117,7 +117,7 @@ async def test_why_walks_down_to_the_container(
         "m in namespace",
         "ImagePullFailed: ",
         "Its deployment/m has 0 of 1 replicas ready.",
-        f"Its pod {pod['metadata']['name']} is ImagePullBackOff: no such image.",
+        f"Its pod {pod['metadata']['name']} is ImagePullBackOff.",
         "Its container engine waits (ImagePullBackOff).",
         "To do: Check name and tag of spec.engine.image",
     ):
@@ -236,7 +236,7 @@ async def test_plan_says_what_an_edit_restarts_and_changes_nothing(
     write(engine=NEW)
     said = await kubectl_kvasir("plan", "-f", "m.yaml")
     assert "2 pods restart (maxSurge 1, maxUnavailable 0)." in said
-    assert "spec.containers[engine].args: +--no-overlap" in said
+    assert "spec.containers[engine].args: + --no-overlap" in said
     write()
     assert "no pod restarts." in await kubectl_kvasir("plan", "-f", "m.yaml")
     write(replicas=3)

@@ -47,7 +47,7 @@ class ContainerStory:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a model is not ready."""
+    """Reasons for which a model is not ready."""
 
     namespace: str
     name: str
@@ -86,7 +86,7 @@ async def explain_model(session: ClusterSession, name: str) -> Explanation:
     pod = troubled_pod(view, obstacle)
     line = None
     if pod is not None:
-        sentences.append(_pod(pod))
+        sentences.append(_pod(pod, obstacle))
         live = await session.get(PODS, pod.namespace, pod.name)
         story = container_story(live) if live is not None else None
         warning, line = await asyncio.gather(
@@ -152,9 +152,11 @@ def troubled_pod(view: DeploymentView, obstacle: ConditionView) -> PodView | Non
     return max(named or found, key=lambda pod: (pod.restarts, pod.state != "Running"), default=None)
 
 
-def _pod(pod: PodView) -> str:
+def _pod(pod: PodView, obstacle: ConditionView) -> str:
     place = f" on node {pod.node}" if pod.node else ""
-    return f"Its pod {pod.name}{place} is {pod.state}: {_short(pod.why or 'not ready')}"
+    said = f"Its pod {pod.name}{place} is {pod.state}"
+    is_told = pod.why is None or pod.why in obstacle.message
+    return said if is_told else f"{said}: {_short(pod.why)}"
 
 
 def container_story(pod: Object) -> ContainerStory | None:

@@ -59,7 +59,7 @@ class ContainerRun:
 
     @property
     def title(self) -> str:
-        """What is said before its lines."""
+        """Text before its lines."""
         return f"[{self.pod}/{self.container}]"
 
 

@@ -29,7 +29,7 @@ def test_an_edit_of_what_engines_run_restarts_all_of_them() -> None:
     effect = edited(serving({"replicas": 2}), {"engine": {"args": ["--no-overlap"]}})
     assert effect.restarts == 2
     assert effect.title == ("m in namespace ns: 2 pods restart (maxSurge 1, maxUnavailable 0)")
-    assert effect.pod_changes == ("spec.containers[engine].args: +--no-overlap",)
+    assert effect.pod_changes == ("spec.containers[engine].args: + --no-overlap",)
     assert effect.objects == ()
 
 
@@ -70,6 +70,22 @@ def test_a_canary_comes_before_the_restart() -> None:
         "m in namespace ns: 4 pods restart once its canary is promoted: 1 pod more with 10 % of the"
         " requests first, 2 steps in all"
     )
+
+
+def test_beside_a_canary_that_was_rolled_back() -> None:
+    """The Deployment has the stable revision, the spec the canary's."""
+    canary = {"canary": {"steps": [{"weight": 10}]}}
+    world = serving({"rollout": canary})
+    world.edit({"engine": {"args": ["--no-overlap"]}}).step()
+    resource = world.observed.resource
+    resource["metadata"]["annotations"] = {
+        "kvasir.dev/rollout": f"abort {resource['status']['rollout']['id']}"
+    }
+    world.step()
+    assert world.observed.resource["status"]["rollout"]["phase"] == "RolledBack"
+    effect = edited(world, {"engine": {"config": {"seed": 1}}, "rollout": {"canary": None}})
+    assert "compared with the canary that is RolledBack" in effect.title
+    assert effect.objects == ()
 
 
 def test_another_model_is_downloaded_first() -> None:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from kvasir.cli.kubectl.convert.draft import ConvertError, Draft, EngineChoice
 from kvasir.cli.kubectl.convert.pod_fields import set_uri
-from kvasir.cli.kubectl.convert.vllm_flags import Flag, parse_flags, take_flags
+from kvasir.cli.kubectl.convert.vllm_flags import VllmFlag, parse_flags, take_flags
 
 _PROGRAM = re.compile(r"vllm|serve|python3?|-m|vllm\.entrypoints\.openai\.api_server")
 
@@ -54,7 +54,7 @@ def name_of_model(model: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:63].strip("-") or "model"
 
 
-def split_model(flags: Sequence[Flag], *names: str) -> tuple[str | None, list[Flag]]:
+def split_model(flags: Sequence[VllmFlag], *names: str) -> tuple[str | None, list[VllmFlag]]:
     """Return the value of the first flag that is called so, and the other flags."""
     found = next((flag.value for flag in flags if flag.name in names), None)
     return found, [flag for flag in flags if flag.name not in names]

@@ -31,7 +31,7 @@ _UNITS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class VllmFlag:
     """One flag of a command line."""
 
     name: str
@@ -46,7 +46,7 @@ class Flag:
         return " ".join(self.values)
 
 
-def parse_flags(words: Sequence[str]) -> tuple[list[str], list[Flag]]:
+def parse_flags(words: Sequence[str]) -> tuple[list[str], list[VllmFlag]]:
     """Return the words before the first flag, and the flags with their values."""
     first = next((i for i, word in enumerate(words) if _is_flag(word)), len(words))
     return list(words[:first]), list(_flags(list(words[first:])))
@@ -56,7 +56,7 @@ def _is_flag(word: str) -> bool:
     return len(word) > 1 and word[0] == "-" and not word[1].isdigit() and word[1] != "."
 
 
-def _flags(words: list[str]) -> Iterator[Flag]:
+def _flags(words: list[str]) -> Iterator[VllmFlag]:
     at = 0
     while at < len(words):
         end = at + 1
@@ -65,11 +65,11 @@ def _flags(words: list[str]) -> Iterator[Flag]:
         name, equals, value = words[at].partition("=")
         name = _SHORT.get(name, name.replace("_", "-") if name.startswith("--") else name)
         values = ((value,) if equals else ()) + tuple(words[at + 1 : end])
-        yield Flag(name, values, tuple(words[at:end]))
+        yield VllmFlag(name, values, tuple(words[at:end]))
         at = end
 
 
-def take_flags(draft: Draft, flags: Sequence[Flag]) -> None:
+def take_flags(draft: Draft, flags: Sequence[VllmFlag]) -> None:
     """Put the flags into the fields that they have, the others into engine.args of type vllm."""
     settings = _settings()
     reserved = reserved_flags(VLLM)
@@ -100,7 +100,7 @@ def _settings() -> dict[str, tuple[str, bool | None]]:
     return found
 
 
-def _take(draft: Draft, setting: str, switch: bool | None, flag: Flag) -> None:
+def _take(draft: Draft, setting: str, switch: bool | None, flag: VllmFlag) -> None:
     if flag.name in _SET_BY_KVASIR:
         return
     if setting == "served_model_name":

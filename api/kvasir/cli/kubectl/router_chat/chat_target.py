@@ -27,7 +27,7 @@ _IN_CLUSTER = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(?:\.svc(?:\..*)?)?")
 
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
-    """Where to connect to, and as whom."""
+    """Address and identity of a conversation."""
 
     model: str
     namespace: str
