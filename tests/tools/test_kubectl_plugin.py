@@ -55,7 +55,8 @@ def unpacked(built: Path, tmp_path: Path) -> Path:
 
 def run(file: Path, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it by a Python without any package."""
-    command = [sys._base_executable, "-S", "-E", file, *arguments]
+    python = getattr(sys, "_base_executable", sys.executable)  # not that of our environment
+    command = [python, "-S", "-E", file, *arguments]
     env = {"PATH": os.environ["PATH"], "HOME": str(cache), "XDG_CACHE_HOME": str(cache)}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
