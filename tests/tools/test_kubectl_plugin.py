@@ -58,7 +58,8 @@ def run(file: Path, cache: Path, *arguments: str) -> subprocess.CompletedProcess
     python = getattr(sys, "_base_executable", sys.executable)  # not that of our environment
     command = [python, "-S", "-E", file, *arguments]
     env = {"PATH": os.environ["PATH"], "HOME": str(cache), "XDG_CACHE_HOME": str(cache)}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    options = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT}
+    return subprocess.run(command, env=env, **options)
 
 
 @pytest.mark.slow
@@ -74,6 +75,8 @@ def test_it_runs_where_nothing_is_installed(unpacked: Path) -> None:
     nowhere = run(file, cache, "status", "--kubeconfig", "/no/such/file")
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "/no/such/file does not exist" in nowhere.stderr
+    planned = run(file, cache, "plan", "-f", "manifests/tiny.yaml", "--kubeconfig", "/no/such/file")
+    assert "/no/such/file does not exist" in planned.stderr  # so the operator's plan is imported
     completing = unpacked / "kubectl_complete-kvasir"
     completing.symlink_to(file)
     assert run(completing, cache, "sta").stdout.split() == ["status", ":4"]

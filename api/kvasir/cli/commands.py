@@ -115,6 +115,7 @@ def _entry_point(info: CommandInfo) -> EntryPoint | None:
 
 def _unavailable(info: CommandInfo, missing: str | None = None) -> CommandUnavailableError:
     cause = f" ({missing} is missing)" if missing else ""
+    wanted = f"kvasir[{info.extra}]" if info.extra else "kvasir"
     return CommandUnavailableError(
-        f"{info.name} is not installed{cause}; install with pip install 'kvasir[{info.extra}]'"
+        f"{info.name} is not installed{cause}; install with pip install '{wanted}'"
     )

@@ -46,9 +46,7 @@ PLUGIN_COMMANDS = (
         "Make LLMDeployments of KServe, KubeAI, production-stack and vllm serve.",
         target=f"{_HERE}.convert.convert_command:app",
     ),
-    CommandInfo(
-        "plan", "Say what an edit restarts, before it is applied.", "operator", group=PLUGIN_GROUP
-    ),
+    CommandInfo("plan", "Say what an edit restarts, before it is applied.", group=PLUGIN_GROUP),
     CommandInfo(
         "chat",
         "Talk to a model through the cluster's router.",
