@@ -170,6 +170,9 @@ class LogPrinter:
     ) -> None:
         """Follow the runs that are not followed yet, and those whose stream has ended though they
         still run: servers end streams after hours."""
+        for before in tasks.values():
+            if before.done():
+                before.result()  # such as that the reader of our output went away
         there = set(runs)
         for gone in [run for run, task in tasks.items() if run not in there and task.done()]:
             del tasks[gone]

@@ -144,6 +144,19 @@ async def test_following_takes_pods_that_come_and_containers_that_start_again(
     assert lines == ["[a/engine] of a", "[a/engine] of a", "[b/engine] of b"]
 
 
+async def test_following_ends_when_the_reader_goes_away(session: ClusterSession, two: Any) -> None:
+    two.texts = {PATH.format("a"): "2026-01-01T00:00:01Z one\n"}
+
+    def closed(line: str) -> None:
+        raise BrokenPipeError
+
+    async def pods() -> list[dict[str, Any]]:
+        return [made.pod("a", running())]
+
+    with pytest.raises(BrokenPipeError):
+        await LogPrinter(session, LogChoice(follow=True), closed).follow(pods, poll=0.01)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1h30m", 5400), ("45", 45)]
 )
