@@ -274,7 +274,7 @@ def _resident_mib(pid: int) -> float:
 
 
 async def _rest(site: Site, operator: int, seconds: float) -> dict[str, float]:
-    """What the operator uses while nothing changes."""
+    """Measure the operator while nothing changes."""
     used, writes = cpu_seconds(operator), site.metric("kvasir_operator_api_writes_total")
     await asyncio.sleep(seconds)
     return {
