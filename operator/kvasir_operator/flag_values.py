@@ -81,6 +81,25 @@ def pod_security(text: str | None) -> dict[str, Any]:
     return found
 
 
+def class_settings(text: str | None) -> dict[str, Any] | None:
+    """Return the settings of a class as an API server takes them; None = they are the users'."""
+    if text is None:
+        return None
+    from pydantic import ValidationError  # which --help does without
+
+    from kvasir import validation
+    from kvasir.resource.class_defaults.defaults_spec import ClassSettings
+
+    try:
+        found = ClassSettings.model_validate(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"--class-settings is no JSON: {error}") from None
+    except ValidationError as error:
+        told = "; ".join(validation.sentences(error, ClassSettings, whole="the JSON"))
+        raise typer.BadParameter(f"--class-settings: {told}") from None
+    return found.model_dump(by_alias=True, exclude_unset=True)
+
+
 def _profile(text: str) -> tuple[str, int]:
     name, equals, memory = text.partition("=")
     if not name or not equals:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kvasir.resource.class_defaults.inherited_status import InheritedStatus
 from kvasir.resource.rollout.rollout_status import RolloutStatus
 from kvasir.resource.strict_model import StrictModel
 
@@ -71,6 +72,9 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     CRD_OUTDATED = "CRDOutdated"
     UNKNOWN_FIELDS = "UnknownFields"
+    PROFILE_MISSING = "ProfileMissing"
+    CLASS_REPLACED = "ClassReplaced"
+    CA_BUNDLE_MISSING = "CABundleMissing"
     # ModelCached
     NOT_NEEDED = "NotNeeded"
     CACHED = "Cached"
@@ -271,6 +275,9 @@ class Status(StrictModel):
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
     and Ready, which sums them up."""
+
+    inherited: InheritedStatus | None = None
+    """Values that the LLMDeploymentClass gives; absent if it gives none."""
 
     cache: CacheStatus | None = None
     """Progress of the model's download."""

@@ -156,7 +156,7 @@ class Spec(StrictModel):
         ),
         rule(
             "self.engine.config.device != 'cuda' || type(self.parallelism.tensor) == string"
-            f" || {_GPUS} != '0'",
+            f" || {_GPUS} != '0' || has(self.profile)",
             "engine.config.device cuda needs resources.limits nvidia.com/gpu",
         ),
         rule(
@@ -203,6 +203,10 @@ class Spec(StrictModel):
     class_name: DNSLabel | None = None
     """LLMDeploymentClass whose operator serves this, on a cluster; by default the cluster's default
     class. When it changes, the other operator takes over as soon as the first one has let go."""
+
+    profile: DNSLabel | None = None
+    """Profile of the class, which has GPUs, images and placement for what is not said here, on a
+    cluster; by default the one that the class names. status.inherited tells what comes from it."""
 
     model: Model
     """The model to serve."""
@@ -288,7 +292,7 @@ class Spec(StrictModel):
                 f"resources.limits nvidia.com/gpu is {gpus} but parallelism.tensor is {tensor};"
                 " set both to the GPUs of one replica"
             )
-        if device == "cuda" and not gpus and tensor != "auto":
+        if device == "cuda" and not gpus and tensor != "auto" and self.profile is None:
             raise ValueError("engine.config.device cuda needs resources.limits nvidia.com/gpu")
         if device == "cpu" and gpus:
             raise ValueError(

@@ -14,6 +14,7 @@ from kvasir_operator.plan.engine.workload import run_engines
 from kvasir_operator.plan.external import watch_upstreams
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.gpu_fit import fit_gpus
+from kvasir_operator.plan.inherited_values import tell_inherited
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
 from kvasir_operator.plan.monitoring import plan_monitoring
@@ -53,6 +54,7 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
         return _refused(observed, deployment)
     inputs = PlanInputs(deployment, observed, settings)
     accepted = accept(inputs)
+    inherited = tell_inherited(inputs, accepted)
     if inputs.spec.external is not None:
         return assemble(inputs, (accepted, watch_upstreams(inputs, accepted)), None, None)
     network = plan_network(inputs)
@@ -63,7 +65,7 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
     blocked = accepted.blocked or cached.blocked or fitted.blocked
     engines = run_engines(inputs, fitted.tensor, blocked)
     routed = confirm_routing(inputs, engines.pods)
-    steps = (accepted, network, monitoring, autoscaling, cached, fitted, engines, routed)
+    steps = (accepted, inherited, network, monitoring, autoscaling, cached, fitted, engines, routed)
     summary = summarise(inputs, steps, engines.pods, blocked)
     return assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
 
@@ -123,7 +125,15 @@ def _refused(observed: Observed, message: str) -> Plan:
     return Plan({**kept, "conditions": conditions})
 
 
-_KEPT = ("className", "replicas", "readyReplicas", "updatedReplicas", "selector", "url")
+_KEPT = (
+    "className",
+    "inherited",
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
+    "selector",
+    "url",
+)
 
 
 def _conditions(observed: Observed, *values: ConditionValue) -> list[Object]:

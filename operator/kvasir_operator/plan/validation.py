@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvasir.resource.deployment_status import ConditionType, Reason
+from kvasir.resource.ownership.deployment_class import MADE_AGAIN
 from kvasir_operator.plan.conditions import ConditionValue
+from kvasir_operator.plan.inherited_values import lost_values
 from kvasir_operator.plan.step import PlanInputs, StepResult
 from kvasir_operator.spec_facts import device_of, image_of, required_secrets
 
@@ -18,8 +20,9 @@ def accept(inputs: PlanInputs) -> StepResult:
     """Set Accepted; a problem keeps engines from being started or changed."""
     problem = next(filter(None, (check(inputs) for check in _CHECKS)), None)
     reason, message = problem or _accepted(inputs)
-    # Neither Secrets nor other LLMDeployments' names are watched for this one
-    waits = reason is Reason.SECRET_MISSING or inputs.observed.unknown_fallbacks
+    # Neither Secrets, ConfigMaps nor other LLMDeployments' names are watched for this one
+    missing = reason in (Reason.SECRET_MISSING, Reason.CA_BUNDLE_MISSING)
+    waits = missing or inputs.observed.unknown_fallbacks
     return StepResult(
         conditions=(ConditionValue(ConditionType.ACCEPTED, problem is None, reason, message),),
         blocked=problem is not None,
@@ -59,12 +62,31 @@ def _name(inputs: PlanInputs) -> Verdict | None:
     )
 
 
+def _class(inputs: PlanInputs) -> Verdict | None:
+    """Check that the class is as it was, or is meant to be: engines would be restarted."""
+    observed, name = inputs.observed, inputs.settings.class_name
+    if observed.class_problem:
+        return Reason.CLASS_REPLACED, observed.class_problem
+    if observed.inherited is not None and observed.inherited.problem:
+        return Reason.PROFILE_MISSING, observed.inherited.problem
+    lost = lost_values(observed.status, observed.inherited) if observed.class_made_again else []
+    if not lost:
+        return None
+    return Reason.CLASS_REPLACED, (
+        f"LLMDeploymentClass {name} was deleted while its operator did not run, and is made again"
+        f" without what it gave this: {', '.join(lost[:8])}. Write it into the class, or remove the"
+        f" class' annotation {MADE_AGAIN} to go on without."
+    )
+
+
 def _image(inputs: PlanInputs) -> Verdict | None:
     if inputs.spec.external is not None or image_of(inputs.spec, inputs.settings.images):
         return None
     if inputs.spec.engine.type != "kvasir":
         kind = inputs.spec.engine.type
-        return Reason.NO_IMAGE, f"engine.type {kind} has no image of Kvasir's; set engine.image."
+        told = f"engine.type {kind} has no image of Kvasir's; set engine.image"
+        more = "" if kind == "custom" else f", or the class' defaults.images.{kind}"
+        return Reason.NO_IMAGE, f"{told}{more}."
     device = device_of(inputs.spec)
     return Reason.NO_IMAGE, (
         f"The operator has no engine image for device {device} (--image-{device});"
@@ -81,4 +103,20 @@ def _secrets(inputs: PlanInputs) -> Verdict | None:
     return None
 
 
-_CHECKS: tuple[Callable[[PlanInputs], Verdict | None], ...] = (_name, _image, _secrets)
+def _ca_bundle(inputs: PlanInputs) -> Verdict | None:
+    problem, name = inputs.observed.ca_bundle_problem, inputs.settings.class_name
+    if not problem:
+        return None
+    return Reason.CA_BUNDLE_MISSING, (
+        f"{problem} in namespace {inputs.namespace}, and defaults.caBundle of LLMDeploymentClass"
+        f" {name} names it; create it, or change the class."
+    )
+
+
+_CHECKS: tuple[Callable[[PlanInputs], Verdict | None], ...] = (
+    _name,
+    _class,
+    _image,
+    _secrets,
+    _ca_bundle,
+)

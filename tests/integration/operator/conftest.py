@@ -28,6 +28,7 @@ def plane(control_plane: Any) -> Any:
     command = [binary("helm"), "template", "kvasir", CHART, "--namespace", name]
     command += ["--kube-version", "1.34.0", "--set", "global.imageRegistry=x"]
     command += ["--set", "operator.readableSecrets={hub,s}"]
+    command += ["--set", "class.settings.defaults.caBundle.configMapRef.name=corporate"]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rights = [
         each
@@ -35,8 +36,8 @@ def plane(control_plane: Any) -> Any:
         if each is not None and each["kind"] in RIGHTS and "operator" in each["metadata"]["name"]
     ]
     for rule in (rule for each in rights for rule in each.get("rules", ())):
-        if rule["resources"] == ["leases"]:
-            rule.pop("resourceNames", None)  # a release has one Lease, and here each test has
+        if rule["resources"] in (["leases"], ["llmdeploymentclasses"]):
+            rule.pop("resourceNames", None)  # a release has one, and here each test has
     control_plane.apply("---\n".join(map(yaml.safe_dump, rights)))
     control_plane.account = control_plane.kubeconfig_for(ACCOUNT)
     return control_plane

@@ -32,6 +32,11 @@ def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
             f"{name}: spec.engine.envFrom takes variables from a cluster; remove it, and set them"
             " where you start kvasir up"
         )
+    if spec.profile is not None:
+        yield (
+            f"{name}: spec.profile {spec.profile} is of an LLMDeploymentClass, which only a cluster"
+            " has; remove it, and write resources and engine here"
+        )
     yield from _engine_problems(name, spec.engine)
     if spec.parallelism.tensor == "auto" and not spec.resources.limits.gpus:
         yield (

@@ -10,6 +10,7 @@ from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import KERNELS
 from kvasir.quantity import parse_bytes
 from kvasir.resource import labels
+from kvasir.resource.class_defaults.image_mirrors import mirror_pod
 from kvasir.resource.spec import Spec
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
@@ -17,6 +18,7 @@ from kvasir_operator.plan.engine.probes import probes
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.strategic_merge import merge
 from kvasir_operator.plan.engine.termination import ending
+from kvasir_operator.plan.site_environment import site_mounts, site_volumes
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets, ports_of
 
@@ -54,6 +56,7 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         metadata["labels"] = {**given.labels, **spec.template.metadata.labels, **own}
         metadata["annotations"] |= spec.template.metadata.annotations
         content = merge(content, spec.template.pod_spec())
+    content = mirror_pod(content, inputs.defaults.image_mirrors)
     metadata["labels"][REVISION] = short_hash([metadata, content])
     return {"metadata": metadata, "spec": content}
 
@@ -127,6 +130,7 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
         # A folder: a variable would stay as it was, and so would a file that is mounted by itself;
         # engines follow this one, and are not restarted for another secret
         yield {"name": "fleet", "mountPath": labels.FLEET_DIRECTORY, "readOnly": True}
+    yield from site_mounts(inputs)
 
 
 def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
@@ -141,6 +145,7 @@ def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
         items = [{"key": "secret", "path": "secret"}]
         name = inputs.settings.fleet_secret_copy
         yield {"name": "fleet", "secret": {"secretName": name, "items": items}}
+    yield from site_volumes(inputs)
 
 
 def _shm_bytes(inputs: PlanInputs, tensor: int) -> int:

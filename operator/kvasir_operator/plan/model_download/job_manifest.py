@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache, DownloadPod, DownloadResources
+from kvasir.resource.class_defaults.image_mirrors import mirror_pod
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, near_volume, pod_base
 from kvasir_operator.plan.model_download.job_state import (
@@ -13,6 +14,7 @@ from kvasir_operator.plan.model_download.job_state import (
     secret_version,
 )
 from kvasir_operator.plan.model_download.storage import has_own_claim
+from kvasir_operator.plan.site_environment import download_variables, site_mounts, site_volumes
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import download_image_of
 
@@ -40,7 +42,8 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
         args.append("--evict")
     env, volumes, mounts = _credentials(inputs)
     own = {variable["name"] for variable in env.get("env", ())}
-    general = {"HOME": "/tmp", **inputs.settings.download_env}  # noqa: S108
+    given = {**inputs.settings.download_env, **download_variables(inputs)}
+    general = {"HOME": "/tmp", **given}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
         "image": download_image_of(spec, inputs.settings.images),
@@ -57,6 +60,7 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
             {"name": "models", "mountPath": labels.MODELS_DIRECTORY},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
             *mounts,
+            *site_mounts(inputs),
         ],
     }
     if "envFrom" in env:
@@ -69,9 +73,10 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
             {"name": "models", "persistentVolumeClaim": {"claimName": inputs.storage.claim}},
             {"name": "tmp", "emptyDir": {}},
             *volumes,
+            *site_volumes(inputs),
         ],
     }
-    return _job(inputs, name, pod)
+    return _job(inputs, name, mirror_pod(pod, inputs.defaults.image_mirrors))
 
 
 def account_manifest(inputs: PlanInputs) -> Object | None:

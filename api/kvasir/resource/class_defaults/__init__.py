@@ -1,0 +1,1 @@
+"""What an LLMDeploymentClass gives its LLMDeployments: defaults and profiles."""
