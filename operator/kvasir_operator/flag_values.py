@@ -25,9 +25,10 @@ OPTIONAL_KINDS = (
     "horizontalpodautoscalers",
     "podmonitors",
     "prometheusrules",
+    "resourceclaimtemplates",
     "scaledobjects",
 )
-"""Plurals of the kinds that autoscaling and monitoring use."""
+"""Plurals of the kinds that autoscaling, monitoring and claims of GPUs use."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

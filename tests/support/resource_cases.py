@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.engine_cases import ENGINES, REFUSED_ENGINES
+from support.gpu_cases import GPUS, REFUSED_GPUS
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
@@ -48,6 +49,7 @@ ACCEPTED = {
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
     "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
     "gpus": spec(resources={"limits": {GPU: "2"}}, parallelism={"tensor": 2}),
+    **GPUS,
     "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
     "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
@@ -226,6 +228,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         spec(parallelism={"tensor": "some"}),
         "write a number of GPUs from 1 to 64, or auto",
     ),
+    **REFUSED_GPUS,
     "gpus and tensor": (spec(resources={"limits": {GPU: 2}}), "and parallelism.tensor differ"),
     "cuda": (
         spec(engine={"config": {"device": "cuda"}}),

@@ -21,6 +21,7 @@ import yaml
 from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shell
 
 from kvasir.cli.commands import COMMANDS, load_command
+from kvasir.resource.class_defaults.defaults_spec import ClassSettings
 from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.keys import KeyFile
@@ -177,6 +178,10 @@ def check_yaml(document: dict[str, Any]) -> None:
         FileConfig.model_validate(document, context=check_policy)
     elif keys <= KeyFile.model_fields.keys():
         KeyFile.model_validate(document)
+    elif keys == {"class"}:
+        schema = json.loads((ROOT / "charts/kvasir/values.schema.json").read_text())
+        jsonschema.validate(document, schema)
+        ClassSettings.model_validate(document["class"]["settings"])
     elif keys <= {str(each.name).replace("_", "-") for each in load_command(SERVE).params}:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(document, file)

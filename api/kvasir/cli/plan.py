@@ -143,7 +143,7 @@ def _deployment(deployment: LLMDeployment, device: Device | None, config: Path |
         )
     shape = _shape(model.uri, config, overrides_of(deployment.spec), model.revision)
     if device is None:
-        device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()
+        device = local_gpu() if deployment.spec.resources.gpus else cpu()
     return plan_deployment(deployment, shape, device)
 
 

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     PROFILE_MISSING = "ProfileMissing"
     CLASS_REPLACED = "ClassReplaced"
     CA_BUNDLE_MISSING = "CABundleMissing"
+    CLAIMS_UNAVAILABLE = "ClaimsUnavailable"
     # ModelCached
     NOT_NEEDED = "NotNeeded"
     CACHED = "Cached"
@@ -275,6 +276,9 @@ class Status(StrictModel):
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
     and Ready, which sums them up."""
+
+    gpus: Name = ""
+    """GPUs of one replica: their number and resource; absent without any."""
 
     inherited: InheritedStatus | None = None
     """Values that the LLMDeploymentClass gives; absent if it gives none."""

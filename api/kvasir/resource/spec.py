@@ -19,13 +19,13 @@ from kvasir.resource.field_types import (
     ServedName,
     TensorSize,
 )
+from kvasir.resource.gpus.gpu_rules import GPU_RULES, gpu_problems
+from kvasir.resource.gpus.resources_spec import Resources
 from kvasir.resource.model_spec import Model
-from kvasir.resource.pod_template import PodTemplate, Resources
+from kvasir.resource.pod_template import PodTemplate
 from kvasir.resource.rollout.rollout_spec import Rollout
 from kvasir.resource.strict_model import StrictModel, rule, rules
 from kvasir.resource.template_spec import Template
-
-_GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
 
 _URI_OR_EXTERNAL = (
     "model.uri is missing or not alone; give it, or external for a model that servers of others"
@@ -39,7 +39,7 @@ class Parallelism(StrictModel):
 
     tensor: TensorSize = 1
     """GPUs that share every layer, or auto: as few as the model needs, on a cluster; at most
-    nvidia.com/gpu, where that is given."""
+    those of resources.limits, where they are given."""
 
 
 class Lifecycle(StrictModel):
@@ -148,26 +148,7 @@ class Spec(StrictModel):
     """The wanted state."""
 
     model_config = rules(
-        rule(
-            f"type(self.parallelism.tensor) == string || {_GPUS} == '0'"
-            f" || {_GPUS} == string(self.parallelism.tensor)",
-            "resources.limits nvidia.com/gpu and parallelism.tensor differ; set both to the GPUs of"
-            " one replica",
-        ),
-        rule(
-            "self.engine.config.device != 'cuda' || type(self.parallelism.tensor) == string"
-            f" || {_GPUS} != '0' || has(self.profile)",
-            "engine.config.device cuda needs resources.limits nvidia.com/gpu",
-        ),
-        rule(
-            f"self.engine.config.device != 'cpu' || {_GPUS} == '0'",
-            "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu",
-        ),
-        rule(
-            "!(self.engine.config.device in ['cpu', 'sim'])"
-            " || type(self.parallelism.tensor) != string",
-            "parallelism.tensor auto is for device cuda; write a number with cpu and sim",
-        ),
+        *GPU_RULES,
         rule(
             "type(self.parallelism.tensor) != string"
             " || self.model.uri.matches('^(hf|s3|oci|https)://') || !self.model.uri.contains('://')",
@@ -285,27 +266,10 @@ class Spec(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        gpus, tensor = self.resources.limits.gpus, self.parallelism.tensor
-        device = self.engine.config.device
-        if gpus and tensor not in ("auto", gpus):
-            raise ValueError(
-                f"resources.limits nvidia.com/gpu is {gpus} but parallelism.tensor is {tensor};"
-                " set both to the GPUs of one replica"
-            )
-        if device == "cuda" and not gpus and tensor != "auto" and self.profile is None:
-            raise ValueError("engine.config.device cuda needs resources.limits nvidia.com/gpu")
-        if device == "cpu" and gpus:
-            raise ValueError(
-                "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu"
-            )
-        if device in ("cpu", "sim") and tensor == "auto":
-            raise ValueError(
-                f"parallelism.tensor auto is for device cuda; write a number with {device}"
-            )
         if self.external is None and self.cache is not None and not self.model.downloaded:
             raise ValueError(
                 f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
             )
-        for problem in engine_problems(self):
+        for problem in (*gpu_problems(self), *engine_problems(self)):
             raise ValueError(problem)
         return self

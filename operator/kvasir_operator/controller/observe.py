@@ -258,11 +258,15 @@ class Observer:
         return metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
 
     async def _hardware(self, deployment: LLMDeployment) -> Hardware:
-        if device_of(deployment.spec) != "cuda" and not deployment.spec.resources.limits.gpus:
+        resources = deployment.spec.resources
+        if device_of(deployment.spec) != "cuda" and not resources.gpus:
             return Hardware()
-        nodes = await self._nodes.get() if self._settings.node_reads else None
-        selector = deployment.spec.pod_template.node_selector
-        return hardware_for(selector, nodes, self._settings.resource_profiles)
+        # What a claim may have stands in ResourceSlices, which are the drivers' own
+        reads = self._settings.node_reads and resources.gpu_claim is None
+        nodes = await self._nodes.get() if reads else None
+        selector, profiles = deployment.spec.pod_template.node_selector, self._settings
+        kind = resources.limits.gpu_resource
+        return hardware_for(selector, nodes, profiles.resource_profiles, kind)
 
     async def _read_optional(self) -> frozenset[str]:
         serves, allowed = self._cluster.serves, self._settings.optional_kinds

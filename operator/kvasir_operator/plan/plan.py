@@ -10,6 +10,7 @@ from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.plan.autoscaling import plan_autoscaling
 from kvasir_operator.plan.conditions import Conditions, ConditionValue
+from kvasir_operator.plan.engine.gpu_claims import claim_gpus
 from kvasir_operator.plan.engine.workload import run_engines
 from kvasir_operator.plan.external import watch_upstreams
 from kvasir_operator.plan.failure import Failure
@@ -65,7 +66,9 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
     blocked = accepted.blocked or cached.blocked or fitted.blocked
     engines = run_engines(inputs, fitted.tensor, blocked)
     routed = confirm_routing(inputs, engines.pods)
-    steps = (accepted, inherited, network, monitoring, autoscaling, cached, fitted, engines, routed)
+    claimed = claim_gpus(inputs) if not accepted.blocked else StepResult()
+    around = (inherited, claimed, network, monitoring, autoscaling)
+    steps = (accepted, *around, cached, fitted, engines, routed)
     summary = summarise(inputs, steps, engines.pods, blocked)
     return assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
 

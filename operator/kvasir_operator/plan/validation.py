@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir.resource.ownership.deployment_class import MADE_AGAIN
+from kvasir_operator.kinds import RESOURCE_CLAIM_TEMPLATES
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.inherited_values import lost_values
 from kvasir_operator.plan.step import PlanInputs, StepResult
 from kvasir_operator.spec_facts import device_of, image_of, required_secrets
 
 Verdict = tuple[Reason, str]
+_NOT_WATCHED = (Reason.SECRET_MISSING, Reason.CA_BUNDLE_MISSING, Reason.CLAIMS_UNAVAILABLE)
 _AGAIN = 30.0
 """Seconds after which to look for what does not exist yet."""
 
@@ -21,7 +23,7 @@ def accept(inputs: PlanInputs) -> StepResult:
     problem = next(filter(None, (check(inputs) for check in _CHECKS)), None)
     reason, message = problem or _accepted(inputs)
     # Neither Secrets, ConfigMaps nor other LLMDeployments' names are watched for this one
-    missing = reason in (Reason.SECRET_MISSING, Reason.CA_BUNDLE_MISSING)
+    missing = reason in _NOT_WATCHED
     waits = missing or inputs.observed.unknown_fallbacks
     return StepResult(
         conditions=(ConditionValue(ConditionType.ACCEPTED, problem is None, reason, message),),
@@ -103,6 +105,20 @@ def _secrets(inputs: PlanInputs) -> Verdict | None:
     return None
 
 
+def _gpu_claim(inputs: PlanInputs) -> Verdict | None:
+    claim = inputs.spec.resources.gpu_claim
+    if claim is None or claim.device_class_name is None:
+        return None
+    if RESOURCE_CLAIM_TEMPLATES.plural in inputs.observed.optional:
+        return None
+    return Reason.CLAIMS_UNAVAILABLE, (
+        "resources.gpuClaim.deviceClassName needs a ResourceClaimTemplate, which the operator"
+        " cannot make: the cluster has no resource.k8s.io/v1, or the chart's operator.optionalKinds"
+        " no"
+        " resourceclaimtemplates. Add it there, or give resourceClaimTemplateName."
+    )
+
+
 def _ca_bundle(inputs: PlanInputs) -> Verdict | None:
     problem, name = inputs.observed.ca_bundle_problem, inputs.settings.class_name
     if not problem:
@@ -119,4 +135,5 @@ _CHECKS: tuple[Callable[[PlanInputs], Verdict | None], ...] = (
     _image,
     _secrets,
     _ca_bundle,
+    _gpu_claim,
 )

@@ -17,6 +17,7 @@ from kvasir.cli.local.ports import free_ports
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
 from kvasir.resource.crd_writer import as_yaml
+from kvasir_operator.flag_values import OPTIONAL_KINDS
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,8 @@ def plane(control_plane: Any) -> Any:
     command = [binary("helm"), "template", "kvasir", CHART, "--namespace", name]
     command += ["--kube-version", "1.34.0", "--set", "global.imageRegistry=x"]
     command += ["--set", "operator.readableSecrets={hub,s}"]
+    kinds = ",".join(OPTIONAL_KINDS)
+    command += ["--set", f"operator.optionalKinds={{{kinds}}}"]
     command += ["--set", "class.settings.defaults.caBundle.configMapRef.name=corporate"]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rights = [

@@ -16,7 +16,8 @@ from kvasir.resource.field_types import (
     SecretKey,
     Text,
 )
-from kvasir.resource.pod_template import Affinity, PullSecret, Resources, Toleration
+from kvasir.resource.gpus.resources_spec import Resources
+from kvasir.resource.pod_template import Affinity, PullSecret, Toleration
 from kvasir.resource.strict_model import RULES, StrictModel, rule, rules
 
 _ONE_BUNDLE = "caBundle names one object: give either configMapRef or secretRef"

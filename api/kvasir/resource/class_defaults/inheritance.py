@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvasir.resource.class_defaults.defaults_spec import ClassSettings, Defaults, Profile
+from kvasir.resource.gpus.resources_spec import AMOUNTS, Resources, gpu_names
 
-_AMOUNTS = ("cpu", "memory", "ephemeral-storage")
 _WITHOUT_PROFILE = ("cpu", "sim")
 """Devices whose LLMDeployments do not get the default profile."""
 
@@ -140,22 +140,26 @@ class _Filling:
             self._note(path, value, source)
 
     def _take_resources(self, profile: Profile, source: str) -> None:
-        gpus = profile.resources.limits.gpus
-        limits = self._open("resources.limits.x")
-        if gpus and not int(limits.get(_GPU) or 0):
-            self._take_gpus(gpus, limits, source)
+        own = _part(self.spec, "resources.limits"), _part(self.spec, "resources.gpuClaim")
+        if profile.resources.gpus and not own[1] and not any(gpu_names(own[0])):
+            self._take_gpus(profile.resources, source)
         given = profile.resources.model_dump(by_alias=True, exclude_none=True)
-        for name in _AMOUNTS:
+        for name in AMOUNTS:
             here = [_part(self.spec, f"resources.{kind}") for kind in ("limits", "requests")]
             if all(part.get(name) is None for part in here):
                 for kind in ("limits", "requests"):
                     self._set(f"resources.{kind}", name, given[kind].get(name), source)
 
-    def _take_gpus(self, gpus: int, limits: dict[str, Any], source: str) -> None:
+    def _take_gpus(self, resources: Resources, source: str) -> None:
         parallelism = self._open("parallelism.tensor")
-        tensor = parallelism.get("tensor", 1)
-        count = tensor if isinstance(tensor, int) and tensor > 1 else gpus
-        self._set("resources.limits", _GPU, count, source)
+        tensor, claim = parallelism.get("tensor", 1), resources.gpu_claim
+        count = tensor if isinstance(tensor, int) and tensor > 1 else resources.gpus
+        if claim is None:
+            self._set("resources.limits", resources.limits.gpu_resource, count, source)
+        else:
+            given = claim.model_dump(by_alias=True, exclude_none=True)
+            self._open("resources.gpuClaim")["gpuClaim"] = {**given, "count": count}
+            self._note("resources.gpuClaim", f"{count} of {resources.gpu_words}", source)
         if tensor == 1 and count > 1:
             parallelism["tensor"] = count
             self._note("parallelism.tensor", count, source)
@@ -194,6 +198,3 @@ class _Filling:
     def _note(self, path: str, value: Any, source: str) -> None:
         words = "set" if isinstance(value, Mapping) else str(value)
         self.values.append(InheritedValue(f"spec.{path}", words, source))
-
-
-_GPU = "nvidia.com/gpu"

@@ -14,6 +14,7 @@ from kvasir.resource.class_defaults.image_mirrors import mirror_pod
 from kvasir.resource.spec import Spec
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
+from kvasir_operator.plan.engine.gpu_claims import GPU_CLAIM, pod_claim
 from kvasir_operator.plan.engine.probes import probes
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.strategic_merge import merge
@@ -46,6 +47,8 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         "containers": [_container(inputs, tensor)],
         "volumes": list(_volumes(inputs, tensor)),
     }
+    if spec.resources.gpu_claim is not None:
+        content["resourceClaims"] = [pod_claim(inputs, spec.resources.gpu_claim)]
     if inputs.settings.router_gate:
         content["readinessGates"] = [{"conditionType": labels.ROUTED}]
     own = {**labels.common_labels(inputs.name, labels.ENGINE), **_type_label(spec)}
@@ -103,13 +106,15 @@ def _resources(inputs: PlanInputs, tensor: int) -> Object:
     given = inputs.spec.resources
     # A simulated engine takes what it asks for
     gpus = tensor if device_of(inputs.spec) == "cuda" else given.limits.gpus
-    limits: Object = given.limits.model_dump(by_alias=True, exclude_none=True, exclude={"gpus"})
-    if gpus:
-        limits["nvidia.com/gpu"] = str(gpus)
+    limits: Object = given.limits.amounts
+    if gpus and given.gpu_claim is None:
+        limits[given.limits.gpu_resource] = str(gpus)
     requests: Object = given.requests.model_dump(by_alias=True, exclude_none=True)
     if "cpu" not in requests and "cpu" not in limits:
         requests["cpu"] = _MIN_CPU.get(device_of(inputs.spec), _DEFAULT_CPU)
-    found = {"limits": limits, "requests": requests}
+    found: Object = {"limits": limits, "requests": requests}
+    if given.gpu_claim is not None:
+        found["claims"] = [{"name": GPU_CLAIM}]
     return {name: amounts for name, amounts in found.items() if amounts}
 
 

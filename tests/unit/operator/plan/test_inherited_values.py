@@ -202,5 +202,5 @@ def test_what_a_class_makes_wrong_is_said_of_the_class(world: Any, make: Any) ->
     told = parse_resource(one.observed.resource, one.observed.inherited)
     assert told == (
         "With what LLMDeploymentClass kvasir (profile l4) gives: spec: engine.config.device cpu"
-        " uses no GPU; remove resources.limits nvidia.com/gpu."
+        " uses no GPU; remove resources.limits nvidia.com/gpu, or what else asks for GPUs."
     )

@@ -105,6 +105,39 @@ def test_the_number_of_gpus(tensor: Any, gpus: str, result: Any) -> None:
     assert it.resources.limits.gpus == int(gpus)
 
 
+@pytest.mark.parametrize(
+    ("resources", "tensor", "merged"),
+    [
+        ({"limits": {"amd.com/gpu": 4}}, 1, {"limits": {GPU: 0, "amd.com/gpu": 4}}),
+        ({"limits": {"amd.com/gpu": 4}}, 2, {"limits": {GPU: 0, "amd.com/gpu": 2}}),
+        (
+            {"gpuClaim": {"deviceClassName": "a", "count": 2}},
+            1,
+            {"limits": {GPU: 0}, "gpuClaim": {"deviceClassName": "a", "count": 2}},
+        ),
+        (
+            {"gpuClaim": {"deviceClassName": "a", "count": 2}},
+            4,
+            {"limits": {GPU: 0}, "gpuClaim": {"deviceClassName": "a", "count": 4}},
+        ),
+    ],
+)
+def test_gpus_of_any_kind(resources: dict[str, Any], tensor: int, merged: dict[str, Any]) -> None:
+    stored = spec(profile="x", resources={"limits": {GPU: 0}}, parallelism={"tensor": tensor})
+    found = completed(stored, {"profiles": [{"name": "x", "resources": resources}]})
+    assert found.spec["resources"] == merged
+    assert parsed(found).spec.parallelism.tensor == parsed(found).spec.resources.gpus
+
+
+@pytest.mark.parametrize(
+    "own", [{"limits": {"amd.com/gpu": 1}}, {"gpuClaim": {"deviceClassName": "a"}}]
+)
+def test_gpus_of_ones_own_are_no_profiles(own: dict[str, Any]) -> None:
+    found = completed(spec(profile="small", resources=own))
+    assert found.spec["resources"] == own
+    assert set(sources(found)) == {"spec.engine.image"}
+
+
 def test_defaults_are_below_profiles() -> None:
     found = completed(spec(engine={"type": "vllm"}))
     assert sources(found) == {"spec.engine.image": ("vllm:default", "defaults")}
