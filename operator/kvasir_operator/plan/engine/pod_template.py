@@ -12,6 +12,7 @@ from kvasir.quantity import parse_bytes
 from kvasir.resource import labels
 from kvasir.resource.class_defaults.image_mirrors import mirror_pod
 from kvasir.resource.spec import Spec
+from kvasir_operator.load_protection import protection
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
 from kvasir_operator.plan.engine.gpu_claims import GPU_CLAIM, pod_claim
@@ -59,6 +60,7 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         metadata["labels"] = {**given.labels, **spec.template.metadata.labels, **own}
         metadata["annotations"] |= spec.template.metadata.annotations
         content = merge(content, spec.template.pod_spec())
+    metadata["annotations"] |= protection(metadata["annotations"])
     content = mirror_pod(content, inputs.defaults.image_mirrors)
     metadata["labels"][REVISION] = short_hash([metadata, content])
     return {"metadata": metadata, "spec": content}

@@ -6,6 +6,7 @@ from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache, DownloadPod, DownloadResources
 from kvasir.resource.class_defaults.image_mirrors import mirror_pod
+from kvasir_operator.load_protection import ANNOTATIONS
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, near_volume, pod_base
 from kvasir_operator.plan.model_download.job_state import (
@@ -144,8 +145,7 @@ _PLACES = (
 
 
 def _resources(given: DownloadResources) -> Object:
-    parts = {"requests": given.requests, "limits": given.limits}
-    amounts = {name: part.model_dump(exclude_none=True) for name, part in parts.items()}
+    amounts = given.model_dump(by_alias=True, exclude_none=True)
     return {name: each for name, each in amounts.items() if each}
 
 
@@ -166,7 +166,8 @@ def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
             "template": {
                 "metadata": {
                     "labels": {**template.labels, **own},
-                    "annotations": dict(template.annotations),
+                    # What it has fetched stays, but a node that goes costs minutes all the same
+                    "annotations": {**ANNOTATIONS, **template.annotations},
                 },
                 "spec": pod,
             },
