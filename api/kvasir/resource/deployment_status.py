@@ -56,6 +56,12 @@ class ConditionType(StrEnum):
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
     """Something is wrong that will not pass by itself; normally False."""
+    RECONCILING = "Reconciling"
+    """The same as Progressing, or capacity is waited for, in the words of kstatus; only while it is
+    so."""
+    STALLED = "Stalled"
+    """It is not Ready, and neither waiting nor capacity will help, in the words of kstatus; only
+    while it is so."""
     READY = "Ready"
     """All of it: the newest revision serves."""
 
@@ -275,7 +281,8 @@ class Status(StrictModel):
         ),
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
-    and Ready, which sums them up."""
+    and Ready, which sums them up; for tools that know kstatus also Reconciling or Stalled, while it
+    is so."""
 
     gpus: Name = ""
     """GPUs of one replica: their number and resource; absent without any."""

@@ -105,12 +105,16 @@ def with_failures(status: Object, failures: Sequence[Failure], observed: Observe
         return status
     reason = failures[0].reason
     message = " ".join(each.message for each in failures)
+    passing = all(each.passing for each in failures)
+    kind = ConditionType.RECONCILING if passing else ConditionType.STALLED
     failed = _conditions(
         observed,
         ConditionValue(ConditionType.DEGRADED, True, reason, message),
+        ConditionValue(kind, True, reason, message),
         ConditionValue(ConditionType.READY, False, reason, message),
     )
-    by_type = {each["type"]: each for each in (*(status.get("conditions") or ()), *failed)}
+    others = [it for it in status.get("conditions") or () if it["type"] not in _OF_KSTATUS]
+    by_type = {each["type"]: each for each in (*others, *failed)}
     phase = DeploymentPhase.DEGRADED if status.get("readyReplicas") else DeploymentPhase.FAILED
     return {**status, "conditions": list(by_type.values()), "phase": phase.value}
 
@@ -121,6 +125,7 @@ def _refused(observed: Observed, message: str) -> Plan:
         observed,
         ConditionValue(ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         ConditionValue(ConditionType.DEGRADED, True, Reason.INVALID_SPEC, message),
+        ConditionValue(ConditionType.STALLED, True, Reason.INVALID_SPEC, message),
         ConditionValue(ConditionType.READY, False, Reason.INVALID_SPEC, message),
     )
     kept = {name: observed.status[name] for name in _KEPT if name in observed.status}
@@ -128,6 +133,7 @@ def _refused(observed: Observed, message: str) -> Plan:
     return Plan({**kept, "conditions": conditions})
 
 
+_OF_KSTATUS = (ConditionType.RECONCILING.value, ConditionType.STALLED.value)
 _KEPT = (
     "className",
     "inherited",
