@@ -168,6 +168,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**upstream(), "model": {"revision": "x"}},
         "revision and secretRef are of a model with uri",
     ),
+    **{
+        f"servers' {part}": (
+            {**upstream(), part: content},
+            f"no engine is made for external; remove {part}",
+        )
+        for part, content in {
+            "engine": {"config": {"seed": 1}},
+            "resources": {"requests": {"ephemeral-storage": "1Gi"}},
+            "parallelism": {"tensor": 2},
+            "podTemplate": {"labels": {"a": "b"}},
+            "profile": "h100",
+        }.items()
+    },
+    "servers' image": (
+        {**upstream(), "engine": {"image": "own:1"}},
+        "no engine is made for external; remove engine",
+    ),
+    "servers' gpus": (
+        {**upstream(), "resources": {"limits": {GPU: 1}}},
+        "no engine is made for external; remove resources",
+    ),
     "servers' cache": ({**upstream(), "cache": {}}, "no engine is made for external"),
     "pods of no label": (
         {"model": {}, "external": {"pods": {"matchLabels": {}}}},

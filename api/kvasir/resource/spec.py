@@ -10,6 +10,7 @@ from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
 from kvasir.resource.engines.engine_rules import ENGINE_RULES, engine_problems
+from kvasir.resource.external.external_rules import EXTERNAL_RULES, external_problems
 from kvasir.resource.external.external_spec import External
 from kvasir.resource.field_types import (
     CIDR,
@@ -179,6 +180,7 @@ class Spec(StrictModel):
             " s3://, pvc://, oci:// or https://",
         ),
         *ENGINE_RULES,
+        *EXTERNAL_RULES,
     )
 
     class_name: DNSLabel | None = None
@@ -193,8 +195,8 @@ class Spec(StrictModel):
     """The model to serve."""
 
     external: External | None = None
-    """Servers of others that serve the model, in the place of engines; what is said of engines then
-    has no effect."""
+    """Servers of others that serve the model, in the place of engines: of these nothing may be said
+    then (engine, resources, parallelism, podTemplate, profile, autoscaling, cache, template)."""
 
     fallbacks: Annotated[
         list[ServedName], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
@@ -270,6 +272,10 @@ class Spec(StrictModel):
             raise ValueError(
                 f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
             )
-        for problem in (*gpu_problems(self), *engine_problems(self)):
+        for problem in (
+            *external_problems(self),
+            *gpu_problems(self),
+            *engine_problems(self),
+        ):
             raise ValueError(problem)
         return self
