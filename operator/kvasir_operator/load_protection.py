@@ -18,7 +18,7 @@ ANNOTATIONS: Final = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""What Karpenter and cluster-autoscaler heed."""
+"""Annotations that Karpenter and cluster-autoscaler heed, with their values."""
 
 MARKER: Final = "kvasir.dev/while-loading"
 """Annotation of a pod: which of them are Kvasir's to remove. A user's own are not."""

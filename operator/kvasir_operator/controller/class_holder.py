@@ -83,7 +83,7 @@ class ClassHolder:
         if sorted(live["spec"].get("namespaces") or ()) != namespaces:
             seen = {"resourceVersion": live["metadata"]["resourceVersion"]}
             body = {"metadata": seen, "spec": {"namespaces": namespaces}}
-            await self._cluster.merge(CLASSES, "", name_of(live), body)
+            live = await self._cluster.merge(CLASSES, "", name_of(live), body)
             self._metrics.count_write(CLASSES.plural, "apply")
         await self._keep_settings(live)
 
@@ -96,11 +96,13 @@ class ClassHolder:
             it.get("manager") == labels.MANAGER and it.get("operation") == "Apply" for it in fields
         )
         if given is None and not applied:
+            self._view.saw_class(live)
             return
         head = {name: live[name] for name in ("apiVersion", "kind")}
         metadata = {"name": name_of(live), "uid": live["metadata"]["uid"]}
         body = {**head, "metadata": metadata, "spec": dict(given or {})}
         answer = await self._cluster.apply(CLASSES, body, labels.MANAGER)
+        self._view.saw_class(answer)
         if answer["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
             self._metrics.count_write(CLASSES.plural, "apply")
 

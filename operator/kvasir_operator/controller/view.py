@@ -126,6 +126,11 @@ class View:
         self._own_class = next(iter(found), self._own_class)
         return self._own_class
 
+    def saw_class(self, it: Object) -> None:
+        """Note the operator's own class as it was read before the watch has shown it."""
+        if self._own_class is None:
+            self._own_class = it
+
     def claims(self, holder: Key) -> list[Object]:
         """Return the ModelNames of an LLMDeployment."""
         return list(self._index(MODEL_NAMES).get(holder, ()))

@@ -1,4 +1,4 @@
-"""What a class gives pods beside the fields of an LLMDeployment: certificates, proxies, mirrors."""
+"""Certificates, proxies and mirrors of a class, for which an LLMDeployment has no field."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an LLMDeploymentClass gives its LLMDeployments: defaults and profiles."""
+"""Defaults and profiles of an LLMDeploymentClass, and the specs that they complete."""

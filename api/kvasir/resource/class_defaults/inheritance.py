@@ -1,4 +1,4 @@
-"""What an LLMDeployment has from its class: its spec with the values that it leaves to the class.
+"""Complete an LLMDeployment's spec by the values that it leaves to its class.
 
 Pure, over the spec as it was written or as an API server has stored it: a value that the definition
 defaults to (0 GPUs, parallelism.tensor 1) counts as none.

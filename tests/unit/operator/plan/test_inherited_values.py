@@ -1,4 +1,4 @@
-"""What the class gives: in the status, in the pods, and what its edits do."""
+"""Values of the class: in the status, in the pods, and what its edits do."""
 
 from __future__ import annotations
 

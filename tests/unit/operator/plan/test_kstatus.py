@@ -1,4 +1,4 @@
-"""What tools that know kstatus, such as Flux, make of a status.
+"""Statuses as tools that know kstatus read them, such as Flux.
 
 The rules are those of https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus for
 resources that it has no own rules for.

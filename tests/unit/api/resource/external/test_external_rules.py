@@ -1,4 +1,4 @@
-"""What stands beside `spec.external` in files: refused in the words of the API server."""
+"""Specs with more than `spec.external` in files: refused in the words of the API server."""
 
 from __future__ import annotations
 
