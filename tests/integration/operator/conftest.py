@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from support.operators.operator_site import ACCOUNT, CHART, RIGHTS, Operator, Routers, Site
+from support.web_server import server
 
 from harness.binaries import binary
 from kvasir.cli.local.ports import free_ports
@@ -18,6 +19,8 @@ from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
 from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.flag_values import OPTIONAL_KINDS
+
+__all__ = ["server"]
 
 
 @pytest.fixture(scope="session")
