@@ -25,9 +25,10 @@ OPTIONAL_KINDS = (
     "horizontalpodautoscalers",
     "podmonitors",
     "prometheusrules",
+    "resourceclaimtemplates",
     "scaledobjects",
 )
-"""Plurals of the kinds that autoscaling and monitoring use."""
+"""Plurals of the kinds that autoscaling, monitoring and claims of GPUs use."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -79,6 +80,25 @@ def pod_security(text: str | None) -> dict[str, Any]:
     if found.get("runAsUser") == 0 or found.pop("runAsNonRoot", True) is not True:
         raise typer.BadParameter("--pod-security asks for root; name another user, or none")
     return found
+
+
+def class_settings(text: str | None) -> dict[str, Any] | None:
+    """Return the settings of a class as an API server takes them; None = they are the users'."""
+    if text is None:
+        return None
+    from pydantic import ValidationError  # which --help does without
+
+    from kvasir import validation
+    from kvasir.resource.class_defaults.defaults_spec import ClassSettings
+
+    try:
+        found = ClassSettings.model_validate(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"--class-settings is no JSON: {error}") from None
+    except ValidationError as error:
+        told = "; ".join(validation.sentences(error, ClassSettings, whole="the JSON"))
+        raise typer.BadParameter(f"--class-settings: {told}") from None
+    return found.model_dump(by_alias=True, exclude_unset=True)
 
 
 def _profile(text: str) -> tuple[str, int]:

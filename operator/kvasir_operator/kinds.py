@@ -18,6 +18,7 @@ JOBS = Kind("batch/v1", "jobs")
 CLAIMS = Kind("v1", "persistentvolumeclaims")
 SERVICES = Kind("v1", "services")
 SECRETS = Kind("v1", "secrets")
+CONFIG_MAPS = Kind("v1", "configmaps")
 ACCOUNTS = Kind("v1", "serviceaccounts")
 BUDGETS = Kind("policy/v1", "poddisruptionbudgets")
 NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
@@ -32,8 +33,11 @@ CLASSES = Kind(_GROUP_VERSION, deployment_class.PLURAL, namespaced=False)
 MODEL_NAMES = Kind(_GROUP_VERSION, model_name.PLURAL, namespaced=False)
 CRDS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 
-OPTIONAL = (POD_MONITORS, RULES, SCALED_OBJECTS)
-"""Kinds that other operators bring; nothing of them is made where they are absent."""
+RESOURCE_CLAIM_TEMPLATES = Kind("resource.k8s.io/v1", "resourceclaimtemplates")
+
+OPTIONAL = (POD_MONITORS, RULES, SCALED_OBJECTS, RESOURCE_CLAIM_TEMPLATES)
+"""Kinds that other operators, or newer clusters, bring; nothing of them is made where they are
+absent."""
 
 _BY_NAME = {
     "Deployment": DEPLOYMENTS,
@@ -48,6 +52,7 @@ _BY_NAME = {
     "PrometheusRule": RULES,
     "ScaledObject": SCALED_OBJECTS,
     "HorizontalPodAutoscaler": AUTOSCALERS,
+    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
 }
 
 _NAMES = {kind: name for name, kind in _BY_NAME.items()} | {

@@ -1,5 +1,5 @@
 """Open the readiness gates of engine pods that every router serves; close those of engines that
-restarted.
+restarted. What protects a pod from node autoscalers while it loads changes in the same writes.
 
 Routers do not wait for it: they take a pod as soon as its engine answers. Only Kubernetes waits,
 with rollouts, evictions and Services, until a pod's loss or another's end would lose nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import PODS
+from kvasir_operator.load_protection import lifted, restored
 from kvasir_operator.objects import format_time
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
@@ -124,7 +126,8 @@ class ReadinessGates:
             if is_terminating(pod):
                 continue
             waits = waits or (self._asks_routers and awaits_confirmation(pod))
-            if self._verdict(pod) is not None:
+            verdict = self._verdict(pod)
+            if verdict is not None or protection_change(pod, verdict):
                 owner = Key(namespace_of(pod), label(pod, labels.DEPLOYMENT))
                 self._queue.offer(_PodKey(owner, name_of(pod)))
         return waits
@@ -150,19 +153,19 @@ class ReadinessGates:
     async def _settle(self, key: _PodKey) -> None:
         """Write the gate of one pod as it shall be now, if that changes it. Raises ApiError."""
         pod = self._view.find(PODS, key.owner, key.name)
-        verdict = self._verdict(pod) if pod is not None and not is_terminating(pod) else None
-        if pod is None or verdict is None:
+        if pod is None or is_terminating(pod):
             return
-        written = {
-            "type": labels.ROUTED,
-            "status": str(verdict.is_open),
-            "reason": verdict.reason,
-            "message": verdict.message,
-            "lastTransitionTime": format_time(datetime.now(UTC)),
-        }
-        where, status = (namespace_of(pod), name_of(pod)), {"conditions": [written]}
+        verdict = self._verdict(pod)
+        annotations: dict[str, str | None] = dict(protection_change(pod, verdict))
+        if verdict is None and not annotations:
+            return
+        status: Object = {}
+        if verdict is not None:
+            status["conditions"] = [_gate_condition(verdict)]
+            annotations[labels.ROUTED_RUN] = run_of(pod)
+        where = namespace_of(pod), name_of(pod)
         metadata = {
-            "annotations": {labels.ROUTED_RUN: run_of(pod)},
+            "annotations": annotations,
             # Of another run, or after another operator's word, it must not come
             "resourceVersion": pod["metadata"]["resourceVersion"],
         }
@@ -173,8 +176,30 @@ class ReadinessGates:
                 raise
             return  # the watch will say what has changed
         self._view.wrote(PODS, pod, answer, time.monotonic())
-        self._metrics.count_write(PODS.plural, "gate")
-        _log.info("gate", namespace=where[0], pod=where[1], status=written["status"])
+        self._metrics.count_write(PODS.plural, "gate" if verdict else "protection")
+        told = str(verdict.is_open) if verdict else "unchanged"
+        _log.info("gate", namespace=where[0], pod=where[1], status=told)
+
+
+def _gate_condition(verdict: Verdict) -> Object:
+    return {
+        "type": labels.ROUTED,
+        "status": str(verdict.is_open),
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "lastTransitionTime": format_time(datetime.now(UTC)),
+    }
+
+
+def protection_change(pod: Object, verdict: Verdict | None) -> Mapping[str, str | None]:
+    """Return the annotations to change for node autoscalers, together with the gate: a pod is
+    protected until it serves, and again when its engine begins anew."""
+    if verdict is not None:
+        return lifted(pod) if verdict.is_open else restored(pod)
+    gates = pod["spec"].get("readinessGates") or ()
+    gated = any(gate.get("conditionType") == labels.ROUTED for gate in gates)
+    serves = _is_open(pod) if gated else holds(pod, "ContainersReady")
+    return lifted(pod) if serves else {}
 
 
 def run_of(pod: Object) -> str:

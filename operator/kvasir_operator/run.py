@@ -107,7 +107,7 @@ async def _lead(
             tasks.create_task(gatekeeper.run())
             tasks.create_task(autoscaler.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
-            tasks.create_task(_keep_class(classes, settings.resync_seconds))
+            tasks.create_task(_keep_class(classes, view, settings.resync_seconds))
             if settings.external_metrics_port:
                 tasks.create_task(_serve_external_metrics(cluster, view, settings))
             for _ in range(_WORKERS):
@@ -159,10 +159,12 @@ async def _begin(classes: ClassHolder, names: NameClaimer) -> None:
             await asyncio.sleep(1.0)
 
 
-async def _keep_class(classes: ClassHolder, seconds: float) -> None:
-    """Make the class again if somebody has deleted it. Raises ClassTakenError."""
+async def _keep_class(classes: ClassHolder, view: View, seconds: float) -> None:
+    """Make the class again as soon as somebody has deleted it. Raises ClassTakenError."""
     while True:
-        await asyncio.sleep(seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(view.class_gone.wait(), seconds)
+        view.class_gone.clear()
         try:
             await classes.ensure_class()
         except ApiError as error:

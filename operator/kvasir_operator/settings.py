@@ -51,6 +51,15 @@ class OperatorSettings:
         CLUSTER,
         switch="--default-class/--no-default-class",
     )
+    class_settings: Mapping[str, Any] | None = flag(
+        None,
+        "defaults and profiles of the class, as JSON; what is not in it is left to users.",
+        CLUSTER,
+        type=str | None,
+        parse=parse.class_settings,
+        metavar="JSON",
+        show_default="none",
+    )
     class_owner: str = flag(
         "",
         "ClusterRole with which the class is deleted, as when a release is uninstalled.",

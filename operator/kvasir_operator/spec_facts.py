@@ -72,7 +72,7 @@ def device_of(spec: Spec) -> str:
     """cpu, cuda or sim: what the engine will run on."""
     if spec.engine.config.device != "auto":
         return spec.engine.config.device
-    return "cuda" if spec.resources.limits.gpus or spec.parallelism.tensor == "auto" else "cpu"
+    return "cuda" if spec.resources.gpus or spec.parallelism.tensor == "auto" else "cpu"
 
 
 def secrets_of(spec: Spec) -> set[str]:

@@ -58,13 +58,10 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 REFUSED_ENGINES: dict[str, tuple[dict[str, Any], str]] = {
     "engine type": (_spec({"type": "tgi"}), 'Unsupported value: "tgi"'),
-    **{
-        f"{kind} without an image": (
-            _spec({"type": kind}),
-            "engine.type vllm, sglang and custom need engine.image on a cluster",
-        )
-        for kind in ("vllm", "sglang", "custom")
-    },
+    "custom without an image": (
+        _spec({"type": "custom"}),
+        "engine.type custom needs engine.image on a cluster",
+    ),
     "vllm's flag": (
         _spec({**_VLLM, "args": ["--seed", "1", "--shutdown-timeout=5"]}),
         "--seed cannot be an extra argument: use spec.engine.config.seed",

@@ -102,7 +102,14 @@ SETS: dict[str, Object] = {
             "dashboards": {"enabled": True},
         },
         "kserveNamespaces": ["kserve-b", "kserve-a"],
-        "class": {"name": "production", "default": False},
+        "class": {
+            "name": "production",
+            "default": False,
+            "settings": {
+                "defaults": {"caBundle": {"configMapRef": {"name": "corporate-ca"}}},
+                "profiles": [{"name": "l4", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+            },
+        },
         "test": {"model": "llama", "keySecret": "own-key"},
     },
     "pool": {

@@ -62,7 +62,8 @@ class World:
 
     def plan(self) -> Plan:
         """The plan, whose status the schema must know."""
-        made = plan(parse_resource(self.observed.resource), self.observed, self.settings)
+        it = self.observed
+        made = plan(parse_resource(it.resource, it.inherited), it, self.settings)
         Status.model_validate(made.status)
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.engine_cases import ENGINES, REFUSED_ENGINES
+from support.gpu_cases import GPUS, REFUSED_GPUS
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
@@ -48,6 +49,7 @@ ACCEPTED = {
     "bytes": spec(engine={"config": {"kvCacheMemoryBytes": 1024}}),
     "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
     "gpus": spec(resources={"limits": {GPU: "2"}}, parallelism={"tensor": 2}),
+    **GPUS,
     "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
     "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
@@ -166,6 +168,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**upstream(), "model": {"revision": "x"}},
         "revision and secretRef are of a model with uri",
     ),
+    **{
+        f"servers' {part}": (
+            {**upstream(), part: content},
+            f"no engine is made for external; remove {part}",
+        )
+        for part, content in {
+            "engine": {"config": {"seed": 1}},
+            "resources": {"requests": {"ephemeral-storage": "1Gi"}},
+            "parallelism": {"tensor": 2},
+            "podTemplate": {"labels": {"a": "b"}},
+            "profile": "h100",
+        }.items()
+    },
+    "servers' image": (
+        {**upstream(), "engine": {"image": "own:1"}},
+        "no engine is made for external; remove engine",
+    ),
+    "servers' gpus": (
+        {**upstream(), "resources": {"limits": {GPU: 1}}},
+        "no engine is made for external; remove resources",
+    ),
     "servers' cache": ({**upstream(), "cache": {}}, "no engine is made for external"),
     "pods of no label": (
         {"model": {}, "external": {"pods": {"matchLabels": {}}}},
@@ -226,6 +249,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         spec(parallelism={"tensor": "some"}),
         "write a number of GPUs from 1 to 64, or auto",
     ),
+    **REFUSED_GPUS,
     "gpus and tensor": (spec(resources={"limits": {GPU: 2}}), "and parallelism.tensor differ"),
     "cuda": (
         spec(engine={"config": {"device": "cuda"}}),

@@ -22,6 +22,7 @@ from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shel
 
 from kvasir.cli.commands import COMMANDS, load_command
 from kvasir.cli.kubectl.plugin_commands import PLUGIN_COMMANDS
+from kvasir.resource.class_defaults.defaults_spec import ClassSettings
 from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.keys import KeyFile
@@ -189,6 +190,10 @@ def check_yaml(document: dict[str, Any]) -> None:
         FileConfig.model_validate(document, context=check_policy)
     elif keys <= KeyFile.model_fields.keys():
         KeyFile.model_validate(document)
+    elif keys == {"class"}:
+        schema = json.loads((ROOT / "charts/kvasir/values.schema.json").read_text())
+        jsonschema.validate(document, schema)
+        ClassSettings.model_validate(document["class"]["settings"])
     elif keys <= {str(each.name).replace("_", "-") for each in load_command(SERVE).params}:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(document, file)

@@ -135,9 +135,15 @@ def _deployment(deployment: LLMDeployment, device: Device | None, config: Path |
             f"{deployment.name}: an estimate by the memory that Kvasir's engine needs, not {kind}'s"
         )
         typer.echo(note, err=True)
+    if deployment.spec.profile is not None and device is None:
+        fail(
+            f"{deployment.name}: spec.profile {deployment.spec.profile} is of an"
+            " LLMDeploymentClass, which only a cluster has; say with --gpu what GPUs it is for",
+            EXIT_USAGE,
+        )
     shape = _shape(model.uri, config, overrides_of(deployment.spec), model.revision)
     if device is None:
-        device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()
+        device = local_gpu() if deployment.spec.resources.gpus else cpu()
     return plan_deployment(deployment, shape, device)
 
 

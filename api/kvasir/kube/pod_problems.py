@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,11 @@ from kvasir.kube.objects import (
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import Reason
 
-_NO_GPU = "Insufficient nvidia.com/gpu"
+_NO_GPU = re.compile(
+    r"Insufficient (?!rdma/|vpc\.amazonaws\.com/)[a-z0-9.-]+/|cannot allocate all claims"
+)
+"""The scheduler's words on extended resources, of which an engine has its GPUs' and perhaps
+networks', and on claims."""
 _ELSEWHERE = (
     "didn't match PersistentVolume's node affinity",
     "volume node affinity conflict",  # the same, as Kubernetes said it up to 1.33
@@ -75,7 +80,7 @@ def lacks_gpu_since(pod: Object) -> datetime | None:
     its way: on the only node with its volume it is GPUs that are missing. None if they are not."""
     scheduled = condition(pod, "PodScheduled")
     since = scheduled.get("lastTransitionTime")
-    if scheduled.get("status") != "False" or _NO_GPU not in str(scheduled.get("message")):
+    if scheduled.get("status") != "False" or not _NO_GPU.search(str(scheduled.get("message"))):
         return None
     return parse_time(since) if since else None
 
@@ -116,7 +121,7 @@ def _scheduling_problem(pod: Mapping[str, Any]) -> Problem | None:
     if any(sign in detail for sign in _ELSEWHERE):
         return volume_elsewhere(text.rstrip("."))
     reason = Reason.UNSCHEDULABLE
-    if _NO_GPU in detail:
+    if _NO_GPU.search(detail):
         reason = Reason.INSUFFICIENT_GPUS
     elif any(sign in detail for sign in _UNBOUND):
         reason = Reason.CLAIM_NOT_BOUND

@@ -82,13 +82,16 @@ class ClaimTemplate(StrictModel):
 
 
 class DownloadAmounts(StrictModel):
-    """Amounts of CPU and memory."""
+    """Amounts of CPU, memory and disk."""
 
     cpu: Quantity | None = None
     """CPU cores."""
 
     memory: Quantity | None = None
     """Main memory."""
+
+    ephemeral_storage: Quantity | None = Field(alias="ephemeral-storage", default=None)
+    """Space on the node's disk: logs and /tmp; the model is on its volume."""
 
 
 class DownloadResources(StrictModel):

@@ -55,7 +55,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("Replicas", "integer", ".spec.replicas", 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
-    ("GPUs", "string", ".spec.resources.limits.nvidia\\.com/gpu", 1),
+    ("GPUs", "string", ".status.gpus", 1),
     ("TP", "string", ".spec.parallelism.tensor", 1),
     ("Cache", "string", ".status.cache.phase", 1),
     ("Engine", "string", ".spec.engine.type", 1),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kvasir.resource.class_defaults.inherited_status import InheritedStatus
 from kvasir.resource.rollout.rollout_status import RolloutStatus
 from kvasir.resource.strict_model import StrictModel
 
@@ -55,6 +56,12 @@ class ConditionType(StrEnum):
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
     """Something is wrong that will not pass by itself; normally False."""
+    RECONCILING = "Reconciling"
+    """The same as Progressing, or capacity is waited for, in the words of kstatus; only while it is
+    so."""
+    STALLED = "Stalled"
+    """It is not Ready, and neither waiting nor capacity will help, in the words of kstatus; only
+    while it is so."""
     READY = "Ready"
     """All of it: the newest revision serves."""
 
@@ -71,6 +78,10 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     CRD_OUTDATED = "CRDOutdated"
     UNKNOWN_FIELDS = "UnknownFields"
+    PROFILE_MISSING = "ProfileMissing"
+    CLASS_REPLACED = "ClassReplaced"
+    CA_BUNDLE_MISSING = "CABundleMissing"
+    CLAIMS_UNAVAILABLE = "ClaimsUnavailable"
     # ModelCached
     NOT_NEEDED = "NotNeeded"
     CACHED = "Cached"
@@ -270,7 +281,14 @@ class Status(StrictModel):
         ),
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
-    and Ready, which sums them up."""
+    and Ready, which sums them up; for tools that know kstatus also Reconciling or Stalled, while it
+    is so."""
+
+    gpus: Name = ""
+    """GPUs of one replica: their number and resource; absent without any."""
+
+    inherited: InheritedStatus | None = None
+    """Values that the LLMDeploymentClass gives; absent if it gives none."""
 
     cache: CacheStatus | None = None
     """Progress of the model's download."""

@@ -127,10 +127,10 @@ class Engine(Environment):
     """Type, image, arguments, environment and settings of the engine."""
 
     model_config = rules(
+        # The other types' may be the class'
         rule(
-            "self.type == 'kvasir' || has(self.image)",
-            "engine.type vllm, sglang and custom need engine.image on a cluster, such as"
-            " vllm/vllm-openai:v0.24.0; set it",
+            "self.type != 'custom' || has(self.image)",
+            "engine.type custom needs engine.image on a cluster; set it",
         ),
         *(_argument_rule(kind) for kind in ADAPTERS if reserved_flags(ADAPTERS[kind])),
         *(_config_rule(kind) for kind in ADAPTERS if any(_meaningless(kind))),
@@ -164,8 +164,8 @@ class Engine(Environment):
     API. It decides the command line, the probes, the metrics and what routers expect."""
 
     image: Image | None = None
-    """Image of the engine's container on a cluster; by default the operator's for the device, of
-    type kvasir."""
+    """Image of the engine's container on a cluster; by default the class' for the type, or
+    the operator's for the device, of type kvasir."""
 
     command: Annotated[list[Argument], Field(max_length=64)] = []
     """Command of an engine of type custom, on a cluster by default the image's own. In it and in

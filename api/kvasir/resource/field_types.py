@@ -152,7 +152,8 @@ Quantity = Annotated[
     str,
     BeforeValidator(_quantity),
     int_or_string(
-        **{RULES: [rule(_CEL_QUANTITY, "write a quantity, for example 500m, 4 or 16Gi")]}
+        maxLength=32,
+        **{RULES: [rule(_CEL_QUANTITY, "write a quantity, for example 500m, 4 or 16Gi")]},
     ),
 ]
 GPUCount = Annotated[
@@ -160,6 +161,7 @@ GPUCount = Annotated[
     BeforeValidator(_whole),
     Field(ge=0, le=64),
     int_or_string(
+        maxLength=4,
         **{
             RULES: [
                 rule(
@@ -167,7 +169,7 @@ GPUCount = Annotated[
                     "write a whole number of GPUs from 0 to 64",
                 )
             ]
-        }
+        },
     ),
 ]
 TensorSize = Annotated[

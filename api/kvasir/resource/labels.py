@@ -71,6 +71,9 @@ ROUTER_ADMIN_PORT: Final = 8081
 MODELS_DIRECTORY: Final = "/models"
 """Mount point of the model volume, in engines read-only."""
 
+CA_DIRECTORY: Final = "/etc/kvasir/ca"
+"""Mount point of a class' certificates in engines and downloads."""
+
 FLEET_DIRECTORY: Final = "/etc/kvasir/fleet"
 """Mount point of the fleet secret in engines."""
 

@@ -5,17 +5,16 @@ A field is here when it works; a field that would do nothing is refused as unkno
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from kvasir.resource.engine_spec import EngineConfig
 from kvasir.resource.field_types import DNSLabel, LabelKey, LabelValue, Text
 from kvasir.resource.ownership.name_claims import served_names
 from kvasir.resource.spec import Spec
-from kvasir.resource.strict_model import StrictModel
+from kvasir.resource.strict_model import StrictModel, read_known
 
 __all__ = ["API_VERSION", "KIND", "EngineConfig", "LLMDeployment", "Metadata", "Spec"]
 
@@ -79,21 +78,9 @@ class LLMDeployment(StrictModel):
             "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
             "spec": resource["spec"],
         }
-        unknown: list[str] = []
-        while True:
-            try:
-                found = cls.model_validate(content)
-            except ValidationError as error:
-                places = [it["loc"] for it in error.errors() if it["type"] == "extra_forbidden"]
-                if not places:
-                    raise
-                content = copy.deepcopy(content)
-                for place in places:
-                    _remove(content, place)
-                unknown += map(_path, places)
-            else:
-                found._unknown = tuple(sorted(unknown))
-                return found
+        found, unknown = read_known(cls, content)
+        found._unknown = unknown
+        return found
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
@@ -109,14 +96,3 @@ class LLMDeployment(StrictModel):
     def served_names(self) -> list[str]:
         """Names that clients may use: the model's name first, then its aliases."""
         return served_names(self.name, self.spec.model.name, self.spec.model.aliases)
-
-
-def _remove(content: Any, place: Sequence[str | int]) -> None:
-    for step in place[:-1]:
-        content = content[step]
-    del content[place[-1]]
-
-
-def _path(place: Sequence[str | int]) -> str:
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-    return "".join(steps).removeprefix(".")

@@ -1,4 +1,4 @@
-"""`spec.podTemplate`: where pods may run, in the words of a PodSpec; and what they may use."""
+"""`spec.podTemplate`: where pods may run, in the words of a PodSpec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from kvasir.resource.field_types import GPUCount, LabelKey, LabelValue, ObjectName, Quantity, Text
+from kvasir.resource.field_types import LabelKey, LabelValue, ObjectName, Text
 from kvasir.resource.strict_model import RULES, StrictModel, rule
 
 _OPEN = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
@@ -39,45 +39,6 @@ FreeAnnotations = Annotated[
     AfterValidator(_free_keys),
 ]
 """Annotations beside Kvasir's own."""
-
-
-class ResourceLimits(StrictModel):
-    """Maximum resources that one replica may use."""
-
-    gpus: GPUCount = Field(alias="nvidia.com/gpu", default=0)
-    """GPUs of each replica; without any it runs on the CPU."""
-
-    cpu: Quantity | None = None
-    """CPU cores, on a cluster."""
-
-    memory: Quantity | None = None
-    """Main memory, on a cluster, with what lies in /dev/shm."""
-
-    ephemeral_storage: Quantity | None = Field(alias="ephemeral-storage", default=None)
-    """Space on the node's disk, on a cluster: logs, /tmp and a cache that has no volume."""
-
-
-class ResourceRequests(StrictModel):
-    """Resources that are set aside for one replica."""
-
-    cpu: Quantity | None = None
-    """CPU cores, on a cluster; one if no limit is given either (250m with device sim)."""
-
-    memory: Quantity | None = None
-    """Main memory, on a cluster."""
-
-    ephemeral_storage: Quantity | None = Field(alias="ephemeral-storage", default=None)
-    """Space on the node's disk, on a cluster."""
-
-
-class Resources(StrictModel):
-    """Resources that one replica needs."""
-
-    limits: ResourceLimits = ResourceLimits()
-    """Maximum resources that one replica may use."""
-
-    requests: ResourceRequests = ResourceRequests()
-    """Resources set aside for one replica; the limits if absent."""
 
 
 class Toleration(StrictModel):

@@ -10,6 +10,7 @@ from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
 from kvasir.resource.engines.engine_rules import ENGINE_RULES, engine_problems
+from kvasir.resource.external.external_rules import EXTERNAL_RULES, external_problems
 from kvasir.resource.external.external_spec import External
 from kvasir.resource.field_types import (
     CIDR,
@@ -19,13 +20,13 @@ from kvasir.resource.field_types import (
     ServedName,
     TensorSize,
 )
+from kvasir.resource.gpus.gpu_rules import GPU_RULES, gpu_problems
+from kvasir.resource.gpus.resources_spec import Resources
 from kvasir.resource.model_spec import Model
-from kvasir.resource.pod_template import PodTemplate, Resources
+from kvasir.resource.pod_template import PodTemplate
 from kvasir.resource.rollout.rollout_spec import Rollout
 from kvasir.resource.strict_model import StrictModel, rule, rules
 from kvasir.resource.template_spec import Template
-
-_GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
 
 _URI_OR_EXTERNAL = (
     "model.uri is missing or not alone; give it, or external for a model that servers of others"
@@ -39,7 +40,7 @@ class Parallelism(StrictModel):
 
     tensor: TensorSize = 1
     """GPUs that share every layer, or auto: as few as the model needs, on a cluster; at most
-    nvidia.com/gpu, where that is given."""
+    those of resources.limits, where they are given."""
 
 
 class Lifecycle(StrictModel):
@@ -148,26 +149,7 @@ class Spec(StrictModel):
     """The wanted state."""
 
     model_config = rules(
-        rule(
-            f"type(self.parallelism.tensor) == string || {_GPUS} == '0'"
-            f" || {_GPUS} == string(self.parallelism.tensor)",
-            "resources.limits nvidia.com/gpu and parallelism.tensor differ; set both to the GPUs of"
-            " one replica",
-        ),
-        rule(
-            "self.engine.config.device != 'cuda' || type(self.parallelism.tensor) == string"
-            f" || {_GPUS} != '0'",
-            "engine.config.device cuda needs resources.limits nvidia.com/gpu",
-        ),
-        rule(
-            f"self.engine.config.device != 'cpu' || {_GPUS} == '0'",
-            "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu",
-        ),
-        rule(
-            "!(self.engine.config.device in ['cpu', 'sim'])"
-            " || type(self.parallelism.tensor) != string",
-            "parallelism.tensor auto is for device cuda; write a number with cpu and sim",
-        ),
+        *GPU_RULES,
         rule(
             "type(self.parallelism.tensor) != string"
             " || self.model.uri.matches('^(hf|s3|oci|https)://') || !self.model.uri.contains('://')",
@@ -198,18 +180,23 @@ class Spec(StrictModel):
             " s3://, pvc://, oci:// or https://",
         ),
         *ENGINE_RULES,
+        *EXTERNAL_RULES,
     )
 
     class_name: DNSLabel | None = None
     """LLMDeploymentClass whose operator serves this, on a cluster; by default the cluster's default
     class. When it changes, the other operator takes over as soon as the first one has let go."""
 
+    profile: DNSLabel | None = None
+    """Profile of the class, which has GPUs, images and placement for what is not said here, on a
+    cluster; by default the one that the class names. status.inherited tells what comes from it."""
+
     model: Model
     """The model to serve."""
 
     external: External | None = None
-    """Servers of others that serve the model, in the place of engines; what is said of engines then
-    has no effect."""
+    """Servers of others that serve the model, in the place of engines: of these nothing may be said
+    then (engine, resources, parallelism, podTemplate, profile, autoscaling, cache, template)."""
 
     fallbacks: Annotated[
         list[ServedName], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
@@ -281,27 +268,14 @@ class Spec(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        gpus, tensor = self.resources.limits.gpus, self.parallelism.tensor
-        device = self.engine.config.device
-        if gpus and tensor not in ("auto", gpus):
-            raise ValueError(
-                f"resources.limits nvidia.com/gpu is {gpus} but parallelism.tensor is {tensor};"
-                " set both to the GPUs of one replica"
-            )
-        if device == "cuda" and not gpus and tensor != "auto":
-            raise ValueError("engine.config.device cuda needs resources.limits nvidia.com/gpu")
-        if device == "cpu" and gpus:
-            raise ValueError(
-                "engine.config.device cpu uses no GPU; remove resources.limits nvidia.com/gpu"
-            )
-        if device in ("cpu", "sim") and tensor == "auto":
-            raise ValueError(
-                f"parallelism.tensor auto is for device cuda; write a number with {device}"
-            )
         if self.external is None and self.cache is not None and not self.model.downloaded:
             raise ValueError(
                 f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
             )
-        for problem in engine_problems(self):
+        for problem in (
+            *external_problems(self),
+            *gpu_problems(self),
+            *engine_problems(self),
+        ):
             raise ValueError(problem)
         return self

@@ -3,9 +3,11 @@ validator for files and as a CEL rule for API servers, side by side."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 RULES = "x-kubernetes-validations"
@@ -33,3 +35,34 @@ def rules(*those: dict[str, str]) -> ConfigDict:
     """The `model_config` of a part with CEL rules."""
     extra: dict[str, Any] = {RULES: list(those)}
     return ConfigDict(json_schema_extra=extra)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_known(model: type[_Model], content: Mapping[str, Any]) -> tuple[_Model, tuple[str, ...]]:
+    """Return the model of `content` without the fields that it does not know, and their paths.
+    Raises pydantic.ValidationError for content that is wrong in any other way."""
+    unknown: list[str] = []
+    while True:
+        try:
+            return model.model_validate(content), tuple(sorted(unknown))
+        except ValidationError as error:
+            places = [it["loc"] for it in error.errors() if it["type"] == "extra_forbidden"]
+            if not places:
+                raise
+            content = copy.deepcopy(dict(content))
+            for place in places:
+                _remove(content, place)
+            unknown += map(_path, places)
+
+
+def _remove(content: Any, place: Sequence[str | int]) -> None:
+    for step in place[:-1]:
+        content = content[step]
+    del content[place[-1]]
+
+
+def _path(place: Sequence[str | int]) -> str:
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    return "".join(steps).removeprefix(".")

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from kvasir.resource import labels
 from kvasir.resource.field_types import DNSLabel, LabelKey, Text, int_or_string
+from kvasir.resource.gpus.resources_spec import NVIDIA
 from kvasir.resource.pod_template import FreeAnnotations, FreeLabels, Open
 from kvasir.resource.strict_model import RULES, StrictModel, rule
 
@@ -49,7 +50,7 @@ RESERVED_MOUNTS = (labels.MODELS_DIRECTORY, labels.FLEET_DIRECTORY)
 """Paths in the engine's container at which a template may mount nothing."""
 
 _ENGINE = f"self.name != '{labels.ENGINE_CONTAINER}'"
-_COUNTED = ["cpu", "memory", "nvidia.com/gpu"]
+_COUNTED = ["cpu", "memory", NVIDIA]
 _MOUNTED = "a path at which Kvasir mounts something; mount yours elsewhere"
 _AMOUNT = "use spec.resources for cpu, memory and nvidia.com/gpu of the engine"
 
@@ -91,7 +92,7 @@ class ContainerResources(StrictModel):
     model_config = _open()
 
     limits: Annotated[dict[LabelKey, _Amount], Field(max_length=16)] = {}
-    """Maximum resources, such as nvidia.com/mig-3g.40gb or rdma/ib."""
+    """Maximum resources, such as rdma/ib."""
 
     requests: Annotated[dict[LabelKey, _Amount], Field(max_length=16)] = {}
     """Resources that are set aside."""

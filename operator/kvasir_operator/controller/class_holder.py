@@ -10,15 +10,21 @@ from __future__ import annotations
 import time
 
 import structlog
+from pydantic import ValidationError
 
+from kvasir import validation
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, name_of, namespace_of
+from kvasir.kube.objects import Object, annotation, name_of, namespace_of
 from kvasir.resource import labels
+from kvasir.resource.class_defaults.defaults_spec import ClassSettings
+from kvasir.resource.class_defaults.inheritance import Inheritance, inherit
 from kvasir.resource.ownership.deployment_class import (
+    MADE_AGAIN,
     class_manifest,
     class_of,
     held_by,
+    read_settings,
     reporting_class,
     unserved,
 )
@@ -26,7 +32,11 @@ from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.kinds import CLASSES, CLUSTER_ROLES, LLMDEPLOYMENTS
 from kvasir_operator.objects import status_manifest
+from kvasir_operator.plan.inherited_values import values_of
 from kvasir_operator.settings import OperatorSettings
+
+_SETTINGS = ("defaults", "profiles")
+"""Fields of a class that people write."""
 
 _log = structlog.get_logger("kvasir_operator.controller.class_holder")
 
@@ -59,6 +69,9 @@ class ClassHolder:
         if live is None:
             await self._create_class(wanted)
             return
+        await self._keep(live, wanted)
+
+    async def _keep(self, live: Object, wanted: Object) -> None:
         controller = live["spec"]["controller"]
         if controller != self._settings.controller:
             raise ClassTakenError(
@@ -70,7 +83,27 @@ class ClassHolder:
         if sorted(live["spec"].get("namespaces") or ()) != namespaces:
             seen = {"resourceVersion": live["metadata"]["resourceVersion"]}
             body = {"metadata": seen, "spec": {"namespaces": namespaces}}
-            await self._cluster.merge(CLASSES, "", name_of(live), body)
+            live = await self._cluster.merge(CLASSES, "", name_of(live), body)
+            self._metrics.count_write(CLASSES.plural, "apply")
+        await self._keep_settings(live)
+
+    async def _keep_settings(self, live: Object) -> None:
+        """Apply the settings that flags give, and take back those that they gave before; what users
+        have written beside them stays."""
+        given = self._settings.class_settings
+        fields = live["metadata"].get("managedFields") or ()
+        applied = any(
+            it.get("manager") == labels.MANAGER and it.get("operation") == "Apply" for it in fields
+        )
+        if given is None and not applied:
+            self._view.saw_class(live)
+            return
+        head = {name: live[name] for name in ("apiVersion", "kind")}
+        metadata = {"name": name_of(live), "uid": live["metadata"]["uid"]}
+        body = {**head, "metadata": metadata, "spec": dict(given or {})}
+        answer = await self._cluster.apply(CLASSES, body, labels.MANAGER)
+        self._view.saw_class(answer)
+        if answer["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
             self._metrics.count_write(CLASSES.plural, "apply")
 
     async def _create_class(self, wanted: Object) -> None:
@@ -79,8 +112,13 @@ class ClassHolder:
             if owner is None:
                 return  # the release is being uninstalled
             wanted["metadata"]["ownerReferences"] = [owner]
+        before = self._view.own_class()
+        if before is not None:
+            wanted["spec"] |= {it: before["spec"][it] for it in _SETTINGS if it in before["spec"]}
+        elif await self._gave_something():
+            wanted["metadata"]["annotations"][MADE_AGAIN] = "true"
         try:
-            await self._cluster.create(CLASSES, wanted, labels.MANAGER)
+            live = await self._cluster.create(CLASSES, wanted, labels.MANAGER)
         except ApiError as error:
             if error.status != 409 or error.reason != "AlreadyExists":
                 raise
@@ -88,6 +126,32 @@ class ClassHolder:
             return
         self._metrics.count_write(CLASSES.plural, "create")
         _log.info("create", kind=CLASSES.plural, name=self._settings.class_name)
+        await self._keep_settings(live)
+
+    async def _gave_something(self) -> bool:
+        """Tell if LLMDeployments have values of a class that nobody knows any more."""
+        for namespace in self._settings.watch_namespaces or (None,):
+            for it in await self._cluster.list(LLMDEPLOYMENTS, namespace):
+                if held_by(it) == self._settings.class_name and values_of(it.get("status") or {}):
+                    return True
+        return False
+
+    def inherit(self, resource: Object) -> tuple[Inheritance | None, str]:
+        """Complete an LLMDeployment by the class; with a sentence instead if that cannot be read,
+        which a definition of another version may bring about."""
+        own = self._view.own_class()
+        try:
+            settings = read_settings(own) if own is not None else ClassSettings()
+        except ValidationError as error:
+            told = "; ".join(validation.sentences(error, ClassSettings, whole="its spec"))
+            name = self._settings.class_name
+            return None, f"LLMDeploymentClass {name} cannot be read: {told}; correct it."
+        return inherit(resource["spec"], settings, self._settings.class_name), ""
+
+    def is_made_again(self) -> bool:
+        """Tell if the class was lost while no operator ran, and nobody has looked at it since."""
+        own = self._view.own_class()
+        return own is not None and annotation(own, MADE_AGAIN) == "true"
 
     async def _owner(self) -> Object | None:
         role = await self._cluster.get(CLUSTER_ROLES, None, self._settings.class_owner)

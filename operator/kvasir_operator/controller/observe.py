@@ -19,8 +19,10 @@ from kvasir.kube.objects import (
     namespace_of,
 )
 from kvasir.resource import LLMDeployment, labels
+from kvasir.resource.class_defaults.inheritance import Inheritance
 from kvasir.resource.ownership.name_claims import claim_object_name
 from kvasir.wire.canary_samples import CanarySamples
+from kvasir_operator.ca_bundle import ca_bundle_problem
 from kvasir_operator.canary_reports import CanaryReports
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.download_progress import Downloads
@@ -104,6 +106,7 @@ class Observer:
         resource: Object,
         deployment: LLMDeployment | str,
         names_lost: Mapping[str, str],
+        inherited: Inheritance | None = None,
     ) -> Observed:
         """Return the state of the LLMDeployment at this moment. Raises ApiError."""
         view = self._view
@@ -116,6 +119,7 @@ class Observer:
         downloads = view.children(PODS, key, labels.DOWNLOAD)
         jobs = view.children(JOBS, key)
         claim = await self._claim(deployment, key)
+        bundle = inherited.defaults.ca_bundle if inherited is not None else None
         return Observed(
             resource,
             now,
@@ -131,6 +135,8 @@ class Observer:
             progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
             names_lost=names_lost,
+            inherited=inherited,
+            ca_bundle_problem=await ca_bundle_problem(self._cluster, bundle, key.namespace),
             unknown_fallbacks=self._unknown_fallbacks(deployment),
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
@@ -252,11 +258,15 @@ class Observer:
         return metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
 
     async def _hardware(self, deployment: LLMDeployment) -> Hardware:
-        if device_of(deployment.spec) != "cuda" and not deployment.spec.resources.limits.gpus:
+        resources = deployment.spec.resources
+        if device_of(deployment.spec) != "cuda" and not resources.gpus:
             return Hardware()
-        nodes = await self._nodes.get() if self._settings.node_reads else None
-        selector = deployment.spec.pod_template.node_selector
-        return hardware_for(selector, nodes, self._settings.resource_profiles)
+        # What a claim may have stands in ResourceSlices, which are the drivers' own
+        reads = self._settings.node_reads and resources.gpu_claim is None
+        nodes = await self._nodes.get() if reads else None
+        selector, profiles = deployment.spec.pod_template.node_selector, self._settings
+        kind = resources.limits.gpu_resource
+        return hardware_for(selector, nodes, profiles.resource_profiles, kind)
 
     async def _read_optional(self) -> frozenset[str]:
         serves, allowed = self._cluster.serves, self._settings.optional_kinds

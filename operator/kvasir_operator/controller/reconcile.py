@@ -36,6 +36,7 @@ from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.canary.canary_events import event_between
 from kvasir_operator.plan.canary.canary_workload import rollout_of
 from kvasir_operator.plan.failure import Failure
+from kvasir_operator.plan.inherited_values import CLASS_CHANGED, class_change, restarts_engines
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures
 from kvasir_operator.settings import OperatorSettings
@@ -140,10 +141,16 @@ class Reconciler:
             await self._write_status(resource, with_failures(observed.status, [failure], observed))
 
     async def _reconcile_taken(self, key: Key, resource: Object) -> float | None:
-        deployment = parse_resource(resource)
+        inherited, class_problem = self._classes.inherit(resource)
+        deployment = parse_resource(resource, inherited)
         lost = await self._claim_names(resource, deployment)
-        observed = await self._observer.observe(key, resource, deployment, lost)
-        observed = replace(observed, unserved=self._classes.unserved(resource) or "")
+        observed = await self._observer.observe(key, resource, deployment, lost, inherited)
+        observed = replace(
+            observed,
+            unserved=self._classes.unserved(resource) or "",
+            class_problem=class_problem,
+            class_made_again=self._classes.is_made_again(),
+        )
         made = plan(deployment, observed, self._settings)
         failures = await self._apply(made, observed)
         telling = self._failures.note(key, failures, time.monotonic())
@@ -154,6 +161,7 @@ class Reconciler:
             known = without_fields(status, observed.crd_lacks)
             if await self._write_status(resource, known):
                 await self._tell_canary(key, observed.status, known)
+                await self._tell_class_change(key, made, observed, known)
         await self._release_names(key, deployment, observed)
         if passing:
             raise _UnfinishedError(passing[0].message)
@@ -228,11 +236,23 @@ class Reconciler:
             return
         if state.phase == RolloutPhase.ROLLED_BACK:
             self._metrics.rolled_back(state.reason)
+        await self._tell_event(key, found.type, found.reason, found.message)
+
+    async def _tell_class_change(
+        self, key: Key, made: Plan, observed: Observed, after: Object
+    ) -> None:
+        """Make an event of an edit of the class that gives an LLMDeployment other values."""
+        restarts = restarts_engines(made.manifests, observed)
+        message = class_change(observed.status, after, restarts)
+        if message and observed.deployment is not None:
+            await self._tell_event(key, "Normal", CLASS_CHANGED, message)
+
+    async def _tell_event(self, key: Key, kind: str, reason: str, message: str) -> None:
         resource = self._view.resource(key)
         if resource is None:
             return
         try:
-            body = event_manifest(resource, found.type, found.reason, found.message)
+            body = event_manifest(resource, kind, reason, message)
             await self._cluster.create(EVENTS, body, labels.MANAGER)
         except ApiError as error:
             _log.warning("an event cannot be made", key="/".join(key), error=str(error))

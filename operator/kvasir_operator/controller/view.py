@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -77,6 +78,9 @@ class View:
         self._class_name = class_name
         self._indexes: dict[str, _Index] = {}
         self._overlay = Overlay()
+        self._own_class: Object | None = None
+        self.class_gone = asyncio.Event()
+        """Set when the operator's own class is deleted."""
 
     def bind(self, indexes: Mapping[str, Any]) -> None:
         """Take the indexes out of a handler's arguments."""
@@ -114,6 +118,18 @@ class View:
         own = DeploymentClass("", self._class_name, is_default=False, namespaces=())
         missing = [own] if self._class_name not in found else []
         return [*map(read_class, found.values()), *missing]
+
+    def own_class(self) -> Object | None:
+        """Return the operator's own class, as it was last while it is missing: what it gives stays
+        so until it is made again. None = it was never seen."""
+        found = self._index(CLASSES).get(Key("", self._class_name), ())
+        self._own_class = next(iter(found), self._own_class)
+        return self._own_class
+
+    def saw_class(self, it: Object) -> None:
+        """Note the operator's own class as it was read before the watch has shown it."""
+        if self._own_class is None:
+            self._own_class = it
 
     def claims(self, holder: Key) -> list[Object]:
         """Return the ModelNames of an LLMDeployment."""
@@ -179,6 +195,8 @@ class View:
     def deleted(self, kind: Kind, it: Mapping[str, Any]) -> None:
         """Record that the watch says the object is gone."""
         self._overlay.forget((kind, namespace_of(it), name_of(it)))
+        if kind is CLASSES and name_of(it) == self._class_name:
+            self.class_gone.set()
 
     def _seen(self, kind: Kind, key: Key) -> Iterator[Object]:
         now = time.monotonic()

@@ -6,7 +6,7 @@ from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Re
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.observed import UpstreamState
 from kvasir_operator.plan.step import PlanInputs, StepResult
-from kvasir_operator.plan.summary import degraded_by, normally_false
+from kvasir_operator.plan.summary import degraded_by, for_kstatus, normally_false
 
 _LOOK_AGAIN = 10.0
 """Seconds after which to look again: no watch tells how a server of others is."""
@@ -41,6 +41,7 @@ def watch_upstreams(inputs: PlanInputs, accepted: StepResult) -> StepResult:
             routed,
             degraded_by(inputs, hindrance if bad else None, None),
             normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
+            *for_kstatus(hindrance, bad=bad),
             summed,
         ),
         status=status,

@@ -9,6 +9,7 @@ from typing import Any
 from kvasir.kube.objects import annotation
 from kvasir.models.fit.replica_fit import CheckpointFacts, FitResult, fits
 from kvasir.resource.deployment_status import ConditionType, Reason
+from kvasir.resource.gpus.resources_spec import NVIDIA
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.model_download.job_state import CONFIG_ANNOTATION, Download
@@ -37,7 +38,7 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
         told = "The memory that an engine of type custom needs is not estimated."
         return GPUFit(tensor=fixed, conditions=_condition(True, Reason.NOT_NEEDED, told))
     if device_of(inputs.spec) != "cuda":
-        idle = inputs.spec.resources.limits.gpus
+        idle = inputs.spec.resources.gpus
         told = "It computes nothing on its GPUs." if idle else "It runs without GPUs."
         met = _condition(True, Reason.NOT_NEEDED, told)
         return GPUFit(tensor=fixed, conditions=met)
@@ -78,11 +79,13 @@ def _estimate(fit: FitResult, kind: str, *, certain: bool) -> FitResult:
 def fitted_for(inputs: PlanInputs) -> str:
     """Hash all that a chosen number of GPUs depends on, but for the cluster's hardware."""
     spec = inputs.spec
-    config, gpus = spec.engine.config.model_dump(), spec.resources.limits.gpus
-    parts = [inputs.storage.model, config, gpus]
+    config, gpus = spec.engine.config.model_dump(), spec.resources.gpus
+    parts: list[object] = [inputs.storage.model, config, gpus]
     formats = (spec.model.quantization, spec.engine.kv_cache_dtype)
     # Hashed only where they are set: what runs without them keeps its number of GPUs.
-    return short_hash(parts if formats == ("auto", "auto") else [*parts, formats])
+    parts += [formats] if formats != ("auto", "auto") else []
+    kind = spec.resources.limits.gpu_resource
+    return short_hash([*parts, kind] if kind != NVIDIA else parts)
 
 
 def _choose(inputs: PlanInputs, fit: FitResult) -> tuple[int, FitResult]:
@@ -92,12 +95,12 @@ def _choose(inputs: PlanInputs, fit: FitResult) -> tuple[int, FitResult]:
     if live is not None and annotation(live, FITTED) == fitted_for(inputs):
         container = live["spec"]["template"]["spec"]["containers"][0]
         limits = (container.get("resources") or {}).get("limits") or {}
-        return int(limits.get("nvidia.com/gpu") or 1), fit
-    limit = inputs.spec.resources.limits.gpus
+        return int(limits.get(inputs.spec.resources.limits.gpu_resource) or 1), fit
+    limit, name = inputs.spec.resources.gpus, inputs.spec.resources.limits.gpu_resource
     tensor = fit.suggested_tensor or 1
     if limit and tensor > limit:
         message = (
-            f"It needs {tensor} GPUs, more than resources.limits nvidia.com/gpu {limit};"
+            f"It needs {tensor} GPUs, more than resources.limits {name} {limit};"
             " raise that or lower engine.config.maxModelLen."
         )
         return tensor, FitResult(

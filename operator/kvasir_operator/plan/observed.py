@@ -11,12 +11,23 @@ from pydantic import ValidationError
 from kvasir.kube.objects import Object
 from kvasir.models.download.progress import Progress
 from kvasir.resource import LLMDeployment
+from kvasir.resource.class_defaults.inheritance import Inheritance
 from kvasir.resource.deployment_files import sentences
 from kvasir.wire.canary_samples import CanarySamples
 
 
-def parse_resource(resource: Object) -> LLMDeployment | str:
-    """Return the resource as its schema reads it, or sentences on what is wrong with it."""
+def parse_resource(resource: Object, inherited: Inheritance | None = None) -> LLMDeployment | str:
+    """Return the resource as its schema reads it, completed by its class, or sentences on what is
+    wrong with it. Without the profile that it names it is not completed."""
+    if inherited is None or inherited.problem:
+        return _parse(resource)
+    found = _parse({**resource, "spec": inherited.spec})
+    if isinstance(found, str) and not isinstance(_parse(resource), str):
+        return f"With what {inherited.words} gives: {found}"
+    return found
+
+
+def _parse(resource: Object) -> LLMDeployment | str:
     try:
         return LLMDeployment.from_cluster(resource)
     except ValidationError as error:
@@ -96,6 +107,14 @@ class Observed:
     """Servers of spec.external, in its order."""
     unserved: str = ""
     """Sentence on why the class that it names now will not serve it; "" = one will."""
+    inherited: Inheritance | None = None
+    """Values that the class gives; None = the class is not known."""
+    class_problem: str = ""
+    """Sentence on why the class cannot be read; "" = it can."""
+    class_made_again: bool = False
+    """The class was lost and made again, and nobody has said that it is as it should be."""
+    ca_bundle_problem: str = ""
+    """Clause on why the class' certificates cannot be mounted; "" = none is known."""
     hardware: Hardware = Hardware()
     optional: frozenset[str] = frozenset()
     """Plurals of the optional kinds that the cluster has."""

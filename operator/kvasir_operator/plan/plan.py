@@ -10,10 +10,12 @@ from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.plan.autoscaling import plan_autoscaling
 from kvasir_operator.plan.conditions import Conditions, ConditionValue
+from kvasir_operator.plan.engine.gpu_claims import claim_gpus
 from kvasir_operator.plan.engine.workload import run_engines
 from kvasir_operator.plan.external import watch_upstreams
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.gpu_fit import fit_gpus
+from kvasir_operator.plan.inherited_values import tell_inherited
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
 from kvasir_operator.plan.monitoring import plan_monitoring
@@ -53,6 +55,7 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
         return _refused(observed, deployment)
     inputs = PlanInputs(deployment, observed, settings)
     accepted = accept(inputs)
+    inherited = tell_inherited(inputs, accepted)
     if inputs.spec.external is not None:
         return assemble(inputs, (accepted, watch_upstreams(inputs, accepted)), None, None)
     network = plan_network(inputs)
@@ -63,7 +66,9 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
     blocked = accepted.blocked or cached.blocked or fitted.blocked
     engines = run_engines(inputs, fitted.tensor, blocked)
     routed = confirm_routing(inputs, engines.pods)
-    steps = (accepted, network, monitoring, autoscaling, cached, fitted, engines, routed)
+    claimed = claim_gpus(inputs) if not accepted.blocked else StepResult()
+    around = (inherited, claimed, network, monitoring, autoscaling)
+    steps = (accepted, *around, cached, fitted, engines, routed)
     summary = summarise(inputs, steps, engines.pods, blocked)
     return assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
 
@@ -100,12 +105,16 @@ def with_failures(status: Object, failures: Sequence[Failure], observed: Observe
         return status
     reason = failures[0].reason
     message = " ".join(each.message for each in failures)
+    passing = all(each.passing for each in failures)
+    kind = ConditionType.RECONCILING if passing else ConditionType.STALLED
     failed = _conditions(
         observed,
         ConditionValue(ConditionType.DEGRADED, True, reason, message),
+        ConditionValue(kind, True, reason, message),
         ConditionValue(ConditionType.READY, False, reason, message),
     )
-    by_type = {each["type"]: each for each in (*(status.get("conditions") or ()), *failed)}
+    others = [it for it in status.get("conditions") or () if it["type"] not in _OF_KSTATUS]
+    by_type = {each["type"]: each for each in (*others, *failed)}
     phase = DeploymentPhase.DEGRADED if status.get("readyReplicas") else DeploymentPhase.FAILED
     return {**status, "conditions": list(by_type.values()), "phase": phase.value}
 
@@ -116,6 +125,7 @@ def _refused(observed: Observed, message: str) -> Plan:
         observed,
         ConditionValue(ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         ConditionValue(ConditionType.DEGRADED, True, Reason.INVALID_SPEC, message),
+        ConditionValue(ConditionType.STALLED, True, Reason.INVALID_SPEC, message),
         ConditionValue(ConditionType.READY, False, Reason.INVALID_SPEC, message),
     )
     kept = {name: observed.status[name] for name in _KEPT if name in observed.status}
@@ -123,7 +133,16 @@ def _refused(observed: Observed, message: str) -> Plan:
     return Plan({**kept, "conditions": conditions})
 
 
-_KEPT = ("className", "replicas", "readyReplicas", "updatedReplicas", "selector", "url")
+_OF_KSTATUS = (ConditionType.RECONCILING.value, ConditionType.STALLED.value)
+_KEPT = (
+    "className",
+    "inherited",
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
+    "selector",
+    "url",
+)
 
 
 def _conditions(observed: Observed, *values: ConditionValue) -> list[Object]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kvasir.kube.objects import Object
 from kvasir.resource import LLMDeployment, labels
+from kvasir.resource.class_defaults.defaults_spec import Defaults
 from kvasir.resource.spec import Spec
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.plan.conditions import ConditionValue
@@ -37,6 +38,12 @@ class PlanInputs:
     def namespace(self) -> str:
         """The LLMDeployment's namespace."""
         return self.deployment.metadata.namespace or ""
+
+    @property
+    def defaults(self) -> Defaults:
+        """The class' values that no field of the spec stands for."""
+        inherited = self.observed.inherited
+        return inherited.defaults if inherited is not None else Defaults()
 
     @property
     def storage(self) -> Storage:

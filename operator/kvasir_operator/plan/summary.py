@@ -42,10 +42,24 @@ def summarise(
         conditions=(
             degraded_by(inputs, hindrance if bad else None, _not_scaling(conditions)),
             normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
+            *for_kstatus(hindrance, bad=bad),
             ready,
         ),
         status={"phase": _phase(ready, pods, bad=bad, cached=cached).value},
     )
+
+
+def for_kstatus(hindrance: ConditionValue | None, *, bad: bool) -> tuple[ConditionValue, ...]:
+    """Return the condition by which tools such as Flux tell what waits, as for capacity, from what
+    has failed.
+
+    https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+    """
+    if hindrance is None:
+        return ()
+    stalled = bad and hindrance.reason not in _CAPACITY
+    kind = ConditionType.STALLED if stalled else ConditionType.RECONCILING
+    return (normally_false(kind, hindrance),)
 
 
 def _passes(inputs: PlanInputs, condition: ConditionValue, blocked: bool) -> bool:

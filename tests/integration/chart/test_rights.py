@@ -196,6 +196,14 @@ def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
     assert not may(operator, "patch", "secrets", "team-a", "hub-token")
     assert not may(operator, "get", "secrets", "team-a", "another")
 
+    bundle = {"defaults": {"caBundle": {"configMapRef": {"name": "corporate-ca"}}}}
+    assert not may(operator, "get", "configmaps", "team-a", "corporate-ca")
+    trusting = render("defaults", **{"class": {"settings": bundle}})
+    defined.apply("\n---\n".join(json.dumps(each) for each in trusting if each["kind"] in kinds))
+    wait_until_may(may, operator, [("get", "configmaps", "team-a", "corporate-ca")])
+    assert not may(operator, "get", "configmaps", "team-a", "another")
+    assert not may(operator, "list", "configmaps", "team-a")
+
 
 def test_routers_read_the_secrets_that_are_named_and_no_others(render, defined, may) -> None:
     router = "kvasir/kvasir-router"

@@ -18,6 +18,7 @@ from kvasir.cli.local.ports import free_ports
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
 from kvasir.resource.crd_writer import as_yaml
+from kvasir_operator.flag_values import OPTIONAL_KINDS
 
 __all__ = ["server"]
 
@@ -31,6 +32,9 @@ def plane(control_plane: Any) -> Any:
     command = [binary("helm"), "template", "kvasir", CHART, "--namespace", name]
     command += ["--kube-version", "1.34.0", "--set", "global.imageRegistry=x"]
     command += ["--set", "operator.readableSecrets={hub,s}"]
+    kinds = ",".join(OPTIONAL_KINDS)
+    command += ["--set", f"operator.optionalKinds={{{kinds}}}"]
+    command += ["--set", "class.settings.defaults.caBundle.configMapRef.name=corporate"]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rights = [
         each
@@ -38,8 +42,8 @@ def plane(control_plane: Any) -> Any:
         if each is not None and each["kind"] in RIGHTS and "operator" in each["metadata"]["name"]
     ]
     for rule in (rule for each in rights for rule in each.get("rules", ())):
-        if rule["resources"] == ["leases"]:
-            rule.pop("resourceNames", None)  # a release has one Lease, and here each test has
+        if rule["resources"] in (["leases"], ["llmdeploymentclasses"]):
+            rule.pop("resourceNames", None)  # a release has one, and here each test has
     control_plane.apply("---\n".join(map(yaml.safe_dump, rights)))
     control_plane.account = control_plane.kubeconfig_for(ACCOUNT)
     return control_plane

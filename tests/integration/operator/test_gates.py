@@ -12,6 +12,7 @@ import pytest
 from kvasir.kube.objects import annotation, condition
 from kvasir.resource import labels
 from kvasir_operator.kinds import PODS
+from kvasir_operator.load_protection import ANNOTATIONS
 
 ADMISSION = "admissionregistration.k8s.io/v1"
 BROKEN = {"podTemplate": {"labels": {"broken": "yes"}}}
@@ -112,3 +113,21 @@ async def test_without_routers_new_engines_wait_unless_nobody_shall_be_asked(
     await site.apply(replicas=2)
     await site.until("Ready", "True")
     assert not any(pod["spec"].get("readinessGates") for pod in await site.engines())
+
+
+async def test_node_autoscalers_leave_pods_alone_until_they_serve(site: Any, start: Any) -> None:
+    start()
+    site.takes_pods = False
+    await site.apply()
+    await site.until("RouterReady", "False", "NotRouted")
+    (before,) = await site.engines()
+    assert {name: annotation(before, name) for name in ANNOTATIONS} == ANNOTATIONS
+    site.takes_pods = True
+    await site.until("Ready", "True")
+
+    async def freed() -> bool:
+        (now,) = await site.engines()
+        assert now["metadata"]["uid"] == before["metadata"]["uid"], "it is the same pod"
+        return not any(annotation(now, name) for name in ANNOTATIONS)
+
+    await site.eventually(freed, "the end of the protection")

@@ -41,6 +41,7 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
     optional |= {(*security, field) for field in ("supplementalGroups", "seLinuxOptions")}
     optional |= {("engine", "images", image, "pullPolicy") for image in ("cpu", "cuda", "sim")}
     optional.add(("downloads", "image", "pullPolicy"))
+    optional |= {("class", "settings", part) for part in ("defaults", "profiles")}
     assert {path for path in told - values if path != ("global",)} <= optional
 
 

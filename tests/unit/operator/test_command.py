@@ -30,6 +30,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
     flags += ["--pod-security", '{"runAsNonRoot": true, "fsGroup": 7}', "--download-metadata"]
     flags += ["--optional-kind", "scaledobjects"]
+    flags += ["--class-settings", '{"defaults": {"hubEndpoint": "https://hub.example"}}']
     assert invoke(*flags)[0] == 0
     (found,) = seen
     assert found.fleet_secret.now.accepted == ("s3cret",)
@@ -46,6 +47,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             node_reads=False,
             optional_kinds=("scaledobjects",),
             pod_security={"fsGroup": 7},
+            class_settings={"defaults": {"hubEndpoint": "https://hub.example"}},
             download_metadata=True,
             resource_profiles={"NVIDIA-L40S": 48 << 30, "default": 1 << 30},
             download_env={"HF_ENDPOINT": "https://hub/?a=b", "NO_PROXY": ""},
@@ -93,3 +95,17 @@ def test_without_a_cluster(tmp_path: Path) -> None:
     )
     assert status == 1
     assert f"kvasir operator: {absent} does not exist; set KUBECONFIG" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "--class-settings is no JSON"),
+        ('{"defaults": {"mirror": 1}}', "--class-settings: defaults.mirror is not a known field"),
+        ('{"defaults": {"profile": "a"}}', "defaults.profile is none of profiles"),
+    ],
+)
+def test_settings_of_a_class_that_no_api_server_would_take(text: str, told: str) -> None:
+    code, output = invoke("--class-settings", text)
+    assert code == 2
+    assert told in output

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from kvasir_operator.readiness_gates import ReadinessGates, awaits_confirmation, verdict_on
+from kvasir_operator.load_protection import ANNOTATIONS, MARKER, protection
+from kvasir_operator.readiness_gates import (
+    ReadinessGates,
+    awaits_confirmation,
+    protection_change,
+    verdict_on,
+)
 from kvasir_operator.settings import OperatorSettings
 
 
@@ -89,3 +95,37 @@ async def test_a_silent_router_is_asked_until_it_answers_though_no_pod_waits() -
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert told == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("pod", "confirmed", "change"),
+    [
+        ({"up": False}, False, {}),
+        ({"up": True}, False, {}),
+        # With the gate
+        ({"up": True}, True, dict.fromkeys(ANNOTATIONS)),
+        # Open already, as by an operator that ended behind its write
+        ({"up": True, "gate": ("True", "uid-a/0")}, False, dict.fromkeys(ANNOTATIONS)),
+        # A readiness that comes and goes does not count
+        ({"up": False, "gate": ("True", "uid-a/0")}, False, dict.fromkeys(ANNOTATIONS)),
+    ],
+)
+def test_node_autoscalers_leave_a_pod_alone_until_it_serves(
+    make: Any, pod: Any, confirmed: bool, change: dict[str, Any]
+) -> None:
+    it = gated(make, **pod)
+    it["metadata"].setdefault("annotations", {}).update(protection({}))
+    assert protection_change(it, verdict_on(it, confirmed)) == change
+
+
+def test_a_pod_whose_engine_begins_anew_is_protected_again(make: Any) -> None:
+    it = gated(make, up=False, restarts=1, gate=("True", "uid-a/0"))
+    it["metadata"]["annotations"][MARKER] = ",".join(ANNOTATIONS)
+    assert protection_change(it, verdict_on(it, False)) == ANNOTATIONS
+
+
+def test_without_gates_a_pod_is_protected_until_its_containers_are_ready(make: Any) -> None:
+    for up in (False, True):
+        it = make.pod("a", up=up)
+        it["metadata"]["annotations"] = protection({})
+        assert bool(protection_change(it, None)) == up

@@ -35,6 +35,17 @@ REMEDIES: Mapping[Reason, str] = {
         "Set spec.className to one of `kubectl get llmdeploymentclasses`, or install that release."
     ),
     Reason.SECRET_MISSING: "Make the Secret in the model's namespace.",
+    Reason.PROFILE_MISSING: "Set spec.profile to a profile of the class, or add it to the class.",
+    Reason.CLASS_REPLACED: (
+        "Write what the class gave into it again, or remove its annotation kvasir.dev/made-again."
+    ),
+    Reason.CA_BUNDLE_MISSING: (
+        "Make the ConfigMap or Secret in the model's namespace, or change the class."
+    ),
+    Reason.CLAIMS_UNAVAILABLE: (
+        "Add resourceclaimtemplates to the chart's operator.optionalKinds, or give"
+        " spec.resources.gpuClaim.resourceClaimTemplateName."
+    ),
     Reason.CLAIM_MISSING: "Make the PersistentVolumeClaim in the model's namespace.",
     Reason.CLAIM_NOT_BOUND: "Name a StorageClass in spec.cache.pvc, or make a volume that fits.",
     Reason.DOWNLOAD_FAILED: (

@@ -10,6 +10,7 @@ from kvasir.cli.local.upstreams import upstream_problems
 from kvasir.model_uri import ModelURIError
 from kvasir.resource import LLMDeployment
 from kvasir.resource.engine_spec import Engine
+from kvasir.resource.gpus.resources_spec import NVIDIA, Resources
 
 
 def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
@@ -32,11 +33,32 @@ def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
             f"{name}: spec.engine.envFrom takes variables from a cluster; remove it, and set them"
             " where you start kvasir up"
         )
+    if spec.profile is not None:
+        yield (
+            f"{name}: spec.profile {spec.profile} is of an LLMDeploymentClass, which only a cluster"
+            " has; remove it, and write resources and engine here"
+        )
     yield from _engine_problems(name, spec.engine)
+    yield from _gpu_problems(name, spec.resources)
     if spec.parallelism.tensor == "auto" and not spec.resources.limits.gpus:
         yield (
             f"{name}: spec.parallelism.tensor auto chooses among a cluster's GPUs; set"
             " resources.limits nvidia.com/gpu, or write a number"
+        )
+
+
+def _gpu_problems(name: str, resources: Resources) -> Iterator[str]:
+    """Yield a sentence for GPUs that only a cluster hands out."""
+    kind = resources.limits.gpu_resource
+    if resources.gpu_claim is not None:
+        yield (
+            f"{name}: spec.resources.gpuClaim asks a cluster for GPUs; write resources.limits"
+            f" {NVIDIA}: {resources.gpus}"
+        )
+    elif resources.gpus and kind != NVIDIA:
+        yield (
+            f"{name}: spec.resources.limits {kind} is handed out by a cluster's device plugin;"
+            f" write {NVIDIA}, and set CUDA_VISIBLE_DEVICES to MIG devices where those are meant"
         )
 
 

@@ -112,7 +112,7 @@ class EngineProcess:
             host=LOOPBACK,
             port=self.ports.http,
             model=model_argument(spec),
-            tensor=tensor if isinstance(tensor, int) else spec.resources.limits.gpus,
+            tensor=tensor if isinstance(tensor, int) else spec.resources.gpus,
         )
 
 

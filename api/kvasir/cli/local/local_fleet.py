@@ -110,9 +110,7 @@ def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[
     """CUDA_VISIBLE_DEVICES of each replica: as in a cluster, one that asks for none sees none. Here
     a simulated one has none, whatever it asks for."""
     specs = [owner.spec for owner in owners]
-    needs = [
-        0 if spec.engine.config.device == "sim" else spec.resources.limits.gpus for spec in specs
-    ]
+    needs = [0 if spec.engine.config.device == "sim" else spec.resources.gpus for spec in specs]
     available = visible_gpus(environ) if any(needs) else []
     return [{"CUDA_VISIBLE_DEVICES": ",".join(own)} for own in assign_gpus(needs, available)]
 

@@ -63,7 +63,7 @@ def fits(
     work = replace(workload(spec.engine), checkpoint_bytes=model.weight_bytes)
     tensor: int | str = spec.parallelism.tensor
     wanted = tensor if isinstance(tensor, int) else None
-    if not spec.resources.limits.gpus and wanted is not None:
+    if not spec.resources.gpus and wanted is not None:
         return _on_cpu(shape, work, wanted)
     if gpu_memory_bytes is None:
         return FitResult(

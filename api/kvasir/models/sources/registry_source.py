@@ -26,6 +26,7 @@ from kvasir.models.sources.http_reading import (
     reading,
 )
 from kvasir.models.sources.registry_auth import CREDENTIALS, RegistryAuth
+from kvasir.models.sources.registry_mirrors import mirrored_name
 from kvasir.models.sources.source import Digest, Listing, RemoteFile, Selection, safe_path
 
 _MANIFESTS = (
@@ -81,7 +82,7 @@ class RegistrySource:
     def __init__(self, uri: ModelURI, selection: Selection) -> None:
         self._uri = uri
         self._selection = selection
-        self._reference = parse_reference(uri.name)
+        self._reference = parse_reference(mirrored_name(uri.name))
         self._client = new_client()
         self._auth = RegistryAuth(self._client, self._reference.registry, str(uri))
 

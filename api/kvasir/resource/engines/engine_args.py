@@ -96,7 +96,7 @@ def _settings(
     if spec.model.trust_remote_code:
         yield "trust_remote_code", True
     wanted = spec.parallelism.tensor
-    size = wanted if isinstance(wanted, int) else tensor or spec.resources.limits.gpus
+    size = wanted if isinstance(wanted, int) else tensor or spec.resources.gpus
     if size > 1:
         yield "tensor_parallel_size", size
     yield "drain_timeout", spec.lifecycle.drain_seconds

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field, StringConstraints
 
 from kvasir.resource import labels
+from kvasir.resource.class_defaults.defaults_spec import KNOWN_PROFILE, ClassSettings
 from kvasir.resource.field_types import DNSLabel
-from kvasir.resource.strict_model import StrictModel, rule, rules
+from kvasir.resource.strict_model import read_known, rule, rules
 
 KIND: Final = "LLMDeploymentClass"
 PLURAL: Final = "llmdeploymentclasses"
@@ -22,14 +23,20 @@ IS_DEFAULT: Final = "kvasir.dev/is-default-class"
 """Annotation: "true" = LLMDeployments that name no class are of this one."""
 
 
-class ClassSpec(StrictModel):
-    """The release that serves the LLMDeployments of a class."""
+MADE_AGAIN: Final = "kvasir.dev/made-again"
+"""Annotation: "true" = the class was missing when its operator began, which has made it anew,
+perhaps without what it gave. Until it is removed, engines that would lose by that stay."""
+
+
+class ClassSpec(ClassSettings):
+    """The release that serves the LLMDeployments of a class, and what they have from it."""
 
     model_config = rules(
         rule(
             "self.controller == oldSelf.controller",
             "controller cannot change; delete the class and let the other operator make it",
-        )
+        ),
+        KNOWN_PROFILE,
     )
 
     controller: Annotated[
@@ -73,6 +80,14 @@ def class_manifest(
         },
         "spec": {"controller": controller, "namespaces": sorted(namespaces)},
     }
+
+
+def read_settings(it: Mapping[str, Any]) -> ClassSettings:
+    """The defaults and profiles of an LLMDeploymentClass; fields that this version does not know,
+    since a newer definition has them, have no effect. Raises pydantic.ValidationError."""
+    spec = it.get("spec") or {}
+    content = {name: spec[name] for name in ("defaults", "profiles") if name in spec}
+    return read_known(ClassSettings, content)[0]
 
 
 def read_class(it: Mapping[str, Any]) -> DeploymentClass:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvasir.kube.objects import Object
 from kvasir.resource import engine_command, labels
 from kvasir.resource.engines.engine_args import engine_variables, event_flags
+from kvasir_operator.plan.site_environment import engine_variables_of
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, ports_of
 
@@ -43,10 +44,12 @@ def environment(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
         "XDG_CACHE_HOME": CACHE,
         "TRITON_CACHE_DIR": f"{CACHE}/triton",
         "HF_HUB_OFFLINE": "1",
+        **engine_variables_of(inputs),
     }
-    theirs = {variable.name for variable in inputs.spec.engine.env}
+    # A proxy's variable has two spellings, which must not contradict each other
+    theirs = {variable.name.upper() for variable in inputs.spec.engine.env}
     for name, value in ours.items():
-        if name not in theirs:
+        if name.upper() not in theirs:
             yield {"name": name, "value": value}
     for variable in inputs.spec.engine.env:
         yield variable.model_dump(by_alias=True, exclude_none=True)

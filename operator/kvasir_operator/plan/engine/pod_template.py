@@ -10,13 +10,17 @@ from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import KERNELS
 from kvasir.quantity import parse_bytes
 from kvasir.resource import labels
+from kvasir.resource.class_defaults.image_mirrors import mirror_pod
 from kvasir.resource.spec import Spec
+from kvasir_operator.load_protection import protection
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.engine_container import CACHE, command, environment, has_fleet
+from kvasir_operator.plan.engine.gpu_claims import GPU_CLAIM, pod_claim
 from kvasir_operator.plan.engine.probes import probes
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.strategic_merge import merge
 from kvasir_operator.plan.engine.termination import ending
+from kvasir_operator.plan.site_environment import site_mounts, site_volumes
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets, ports_of
 
@@ -44,6 +48,8 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         "containers": [_container(inputs, tensor)],
         "volumes": list(_volumes(inputs, tensor)),
     }
+    if spec.resources.gpu_claim is not None:
+        content["resourceClaims"] = [pod_claim(inputs, spec.resources.gpu_claim)]
     if inputs.settings.router_gate:
         content["readinessGates"] = [{"conditionType": labels.ROUTED}]
     own = {**labels.common_labels(inputs.name, labels.ENGINE), **_type_label(spec)}
@@ -54,6 +60,8 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
         metadata["labels"] = {**given.labels, **spec.template.metadata.labels, **own}
         metadata["annotations"] |= spec.template.metadata.annotations
         content = merge(content, spec.template.pod_spec())
+    metadata["annotations"] |= protection(metadata["annotations"])
+    content = mirror_pod(content, inputs.defaults.image_mirrors)
     metadata["labels"][REVISION] = short_hash([metadata, content])
     return {"metadata": metadata, "spec": content}
 
@@ -100,13 +108,15 @@ def _resources(inputs: PlanInputs, tensor: int) -> Object:
     given = inputs.spec.resources
     # A simulated engine takes what it asks for
     gpus = tensor if device_of(inputs.spec) == "cuda" else given.limits.gpus
-    limits: Object = given.limits.model_dump(by_alias=True, exclude_none=True, exclude={"gpus"})
-    if gpus:
-        limits["nvidia.com/gpu"] = str(gpus)
+    limits: Object = given.limits.amounts
+    if gpus and given.gpu_claim is None:
+        limits[given.limits.gpu_resource] = str(gpus)
     requests: Object = given.requests.model_dump(by_alias=True, exclude_none=True)
     if "cpu" not in requests and "cpu" not in limits:
         requests["cpu"] = _MIN_CPU.get(device_of(inputs.spec), _DEFAULT_CPU)
-    found = {"limits": limits, "requests": requests}
+    found: Object = {"limits": limits, "requests": requests}
+    if given.gpu_claim is not None:
+        found["claims"] = [{"name": GPU_CLAIM}]
     return {name: amounts for name, amounts in found.items() if amounts}
 
 
@@ -127,6 +137,7 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
         # A folder: a variable would stay as it was, and so would a file that is mounted by itself;
         # engines follow this one, and are not restarted for another secret
         yield {"name": "fleet", "mountPath": labels.FLEET_DIRECTORY, "readOnly": True}
+    yield from site_mounts(inputs)
 
 
 def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
@@ -141,6 +152,7 @@ def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
         items = [{"key": "secret", "path": "secret"}]
         name = inputs.settings.fleet_secret_copy
         yield {"name": "fleet", "secret": {"secretName": name, "items": items}}
+    yield from site_volumes(inputs)
 
 
 def _shm_bytes(inputs: PlanInputs, tensor: int) -> int:

@@ -21,7 +21,11 @@ def pod_base(inputs: PlanInputs) -> Object:
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, **inputs.settings.pod_security},
     }
-    secrets = [*inputs.settings.image_pull_secrets, *(s.name for s in template.image_pull_secrets)]
+    secrets = [
+        *inputs.settings.image_pull_secrets,
+        *(each.name for each in inputs.defaults.image_pull_secrets),
+        *(each.name for each in template.image_pull_secrets),
+    ]
     optional: dict[str, Any] = {
         "imagePullSecrets": [{"name": name} for name in dict.fromkeys(secrets)],
         "nodeSelector": dict(template.node_selector),

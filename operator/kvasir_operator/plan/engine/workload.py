@@ -26,6 +26,7 @@ from kvasir_operator.plan.engine.rollout import (
 from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs, StepResult
+from kvasir_operator.spec_facts import device_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def run_engines(inputs: PlanInputs, tensor: int, blocked: bool) -> Workload:
             *canary.conditions,
             ConditionValue(ConditionType.WORKLOAD_READY, *verdict),
         ),
-        status={**_counts(inputs), **canary.status},
+        status={**_counts(inputs), **_gpus(inputs, tensor), **canary.status},
         requeue=min(waits, default=None),
         pods=pods,
         scale=inputs.spec.replicas if stays and live is not None else None,
@@ -175,8 +176,16 @@ def _about_gpus(inputs: PlanInputs, problem: Problem, tensor: int) -> str:
         return ""
     asked = f" A replica asks for {tensor} GPUs; of the nodes that it may run on"
     if largest == 0:
-        return f"{asked} none offers nvidia.com/gpu (is the device plugin installed?)."
+        kind = inputs.spec.resources.gpu_words
+        return f"{asked} none offers {kind} (is the device plugin installed?)."
     return f"{asked} the largest has {largest}."
+
+
+def _gpus(inputs: PlanInputs, tensor: int) -> Object:
+    """Return the number and kind of one replica's GPUs, for people."""
+    resources = inputs.spec.resources
+    count = tensor if device_of(inputs.spec) == "cuda" else resources.gpus
+    return {"gpus": f"{count} {resources.gpu_words}"} if count else {}
 
 
 def _counts(inputs: PlanInputs) -> Object:

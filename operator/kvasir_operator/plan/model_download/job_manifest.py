@@ -5,6 +5,8 @@ from __future__ import annotations
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache, DownloadPod, DownloadResources
+from kvasir.resource.class_defaults.image_mirrors import mirror_pod
+from kvasir_operator.load_protection import ANNOTATIONS
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, near_volume, pod_base
 from kvasir_operator.plan.model_download.job_state import (
@@ -13,6 +15,7 @@ from kvasir_operator.plan.model_download.job_state import (
     secret_version,
 )
 from kvasir_operator.plan.model_download.storage import has_own_claim
+from kvasir_operator.plan.site_environment import download_variables, site_mounts, site_volumes
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import download_image_of
 
@@ -40,7 +43,8 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
         args.append("--evict")
     env, volumes, mounts = _credentials(inputs)
     own = {variable["name"] for variable in env.get("env", ())}
-    general = {"HOME": "/tmp", **inputs.settings.download_env}  # noqa: S108
+    given = {**inputs.settings.download_env, **download_variables(inputs)}
+    general = {"HOME": "/tmp", **given}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
         "image": download_image_of(spec, inputs.settings.images),
@@ -57,6 +61,7 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
             {"name": "models", "mountPath": labels.MODELS_DIRECTORY},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
             *mounts,
+            *site_mounts(inputs),
         ],
     }
     if "envFrom" in env:
@@ -69,9 +74,10 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
             {"name": "models", "persistentVolumeClaim": {"claimName": inputs.storage.claim}},
             {"name": "tmp", "emptyDir": {}},
             *volumes,
+            *site_volumes(inputs),
         ],
     }
-    return _job(inputs, name, pod)
+    return _job(inputs, name, mirror_pod(pod, inputs.defaults.image_mirrors))
 
 
 def account_manifest(inputs: PlanInputs) -> Object | None:
@@ -139,8 +145,7 @@ _PLACES = (
 
 
 def _resources(given: DownloadResources) -> Object:
-    parts = {"requests": given.requests, "limits": given.limits}
-    amounts = {name: part.model_dump(exclude_none=True) for name, part in parts.items()}
+    amounts = given.model_dump(by_alias=True, exclude_none=True)
     return {name: each for name, each in amounts.items() if each}
 
 
@@ -161,7 +166,8 @@ def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
             "template": {
                 "metadata": {
                     "labels": {**template.labels, **own},
-                    "annotations": dict(template.annotations),
+                    # What it has fetched stays, but a node that goes costs minutes all the same
+                    "annotations": {**ANNOTATIONS, **template.annotations},
                 },
                 "spec": pod,
             },

@@ -144,6 +144,15 @@ def test_a_deployment_without_a_gpu_runs_on_the_cpu(config: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_profile_is_the_clusters(config: str, tmp_path: Path) -> None:
+    file = deployment(tmp_path, "./model", "  profile: h100\n")
+    result = plan("-f", file, "--config", config)
+    assert result.exit_code == 2
+    assert "spec.profile h100 is of an LLMDeploymentClass" in result.output
+    assert "say with --gpu what GPUs it is for" in result.output
+    assert plan_json("-f", file, "--config", config, "--gpu", "h100")
+
+
 def test_a_config_in_the_hugging_face_cache(kvasir: Any, tmp_path: Path) -> None:
     repository = tmp_path / "hub" / "models--org--name"
     snapshot = repository / "snapshots" / ("0" * 40)

@@ -46,7 +46,7 @@ def test_several_documents_and_defaults() -> None:
         ("  engine: {config: {maxModelLn: 1}}", "maxModelLn is not a known field; did you mean"),
         (
             "  resources: {limits: {disk: 1}}",
-            "spec.resources.limits.disk is not a known field; known are nvidia.com/gpu, cpu, mem",
+            "spec.resources.limits: 'disk' is no GPU: limits takes cpu, memory, ephemeral-storage",
         ),
         (
             "  engine: {config: {max_model_len: 1}}",
@@ -93,7 +93,7 @@ def test_several_documents_and_defaults() -> None:
         ("  engine: [x]", "spec.engine must be a mapping, not ['x']"),
         (
             "  resources: {limits: {nvidia.com/gpu: 2}}",
-            "nvidia.com/gpu is 2 but parallelism.tensor is 1; set both",
+            "ask for 2 GPUs (nvidia.com/gpu) but parallelism.tensor is 1; set both",
         ),
         ("  engine: {config: {device: cuda}}", "device cuda needs resources.limits nvidia.com/gpu"),
         (

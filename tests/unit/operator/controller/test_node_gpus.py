@@ -44,3 +44,14 @@ def test_the_smallest_gpu_that_a_pod_may_get(
     selector: Any, nodes: Any, profiles: Any, found: Hardware
 ) -> None:
     assert hardware_for(selector, nodes, profiles) == found
+
+
+def test_gpus_by_another_resource() -> None:
+    it = node(8, memory=81920)
+    it["status"]["allocatable"] |= {"nvidia.com/mig-1g.10gb": "7", "amd.com/gpu": "4"}
+    it["metadata"]["labels"]["nvidia.com/mig-1g.10gb.memory"] = "9856"
+    mig, amd = "nvidia.com/mig-1g.10gb", "amd.com/gpu"
+    assert hardware_for({}, [it], {}, mig) == Hardware(9856 << 20, 7)
+    assert hardware_for({}, [it], {}, amd) == Hardware(None, 4)
+    assert hardware_for({}, [it], {"default": 9}, amd) == Hardware(9, 4)
+    assert hardware_for({}, [node(8)], {}, mig) == Hardware(None, 0)

@@ -34,17 +34,18 @@ def test_a_failure_is_told_beside_the_other_conditions(
     assert made["phase"] == phase
     assert made["url"] == status["url"]
     told = ("APIError", "The Service is refused. So is the Deployment.")
-    for kind, value in (("Degraded", "True"), ("Ready", "False")):
+    for kind, value in (("Degraded", "True"), ("Stalled", "True"), ("Ready", "False")):
         now = after.pop(kind)
         assert (now["status"], now["reason"], now["message"]) == (value, *told)
-        del before[kind]
+        before.pop(kind, None)
+    assert before.pop("Reconciling")["status"] == "True", "what had been waited for"
     assert after == before
 
 
 def test_the_first_failure_of_a_new_resource_is_its_status(world: Any) -> None:
     one = world()
     made = with_failures({}, FAILED[1:], one.observed)
-    assert [each["type"] for each in made["conditions"]] == ["Degraded", "Ready"]
+    assert [each["type"] for each in made["conditions"]] == ["Degraded", "Stalled", "Ready"]
     assert made["phase"] == "Failed"
 
 

@@ -103,6 +103,26 @@ def test_a_quota_that_is_full(world: Any, make: Any) -> None:
     assert "exceeded quota: q" in make.condition(made, "Degraded")[2]
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("1 Insufficient amd.com/gpu.", "InsufficientGPUs"),
+        ("1 Insufficient nvidia.com/mig-1g.10gb.", "InsufficientGPUs"),
+        ("1 cannot allocate all claims.", "InsufficientGPUs"),
+        ("1 Insufficient rdma/ib.", "Unschedulable"),
+        ("1 Insufficient memory.", "Unschedulable"),
+    ],
+)
+def test_gpus_of_any_kind_are_missed_by_name(
+    world: Any, make: Any, words: str, reason: str
+) -> None:
+    one = world()
+    one.step()
+    stuck = make.unschedulable(f"0/1 nodes are available: {words}")
+    made = one.pods(make.pod(revision=one.revision, status=stuck)).plan()
+    assert make.condition(made, "WorkloadReady")[1] == reason
+
+
 @pytest.fixture
 def tied(world: Any) -> Any:
     """Three replicas whose model lies on a ReadWriteOnce claim."""

@@ -46,6 +46,21 @@ from kvasir.resource import LLMDeployment
             {"model": {"uri": "hf://a/b"}, "parallelism": {"tensor": "auto"}},
             "spec.parallelism.tensor auto chooses among a cluster's GPUs",
         ),
+        (
+            {"model": {"uri": "hf://a/b"}, "resources": {"limits": {"amd.com/gpu": 1}}},
+            "m: spec.resources.limits amd.com/gpu is handed out by a cluster's device plugin",
+        ),
+        (
+            {
+                "model": {"uri": "hf://a/b"},
+                "resources": {"gpuClaim": {"deviceClassName": "gpu.nvidia.com"}},
+            },
+            "m: spec.resources.gpuClaim asks a cluster for GPUs; write resources.limits nvidia.com",
+        ),
+        (
+            {"model": {"uri": "hf://a/b"}, "profile": "h100"},
+            "m: spec.profile h100 is of an LLMDeploymentClass, which only a cluster has; remove it",
+        ),
     ],
 )
 def test_what_needs_a_cluster_is_said(

@@ -1,0 +1,1 @@
+"""Defaults and profiles of an LLMDeploymentClass, and the specs that they complete."""
