@@ -45,6 +45,18 @@ SETS: dict[str, Object] = {
         "commonLabels": {"team": "models"},
         "fleetSecret": {"existingSecret": "own-fleet"},
         "apiKeys": {"existingSecret": "own-keys"},
+        "accessTokens": {
+            "issuers": [
+                {
+                    "name": "cluster",
+                    "issuer": "https://kubernetes.default.svc.cluster.local",
+                    "jwks_url": "https://kubernetes.default.svc/openid/v1/jwks",
+                    "audiences": ["kvasir"],
+                    "tenant_claim": "/kubernetes.io/namespace",
+                    "tenants": [{"tenant": "*", "tokens_per_day": 1000000}],
+                }
+            ]
+        },
         "operator": {
             "logLevel": "debug",
             "extraArgs": ["--resync-seconds=60"],

@@ -1,5 +1,5 @@
-"""Metrics of admission: tenants, keys and those who wait. Tenants come from the key file, and at
-most `MAX_TENANTS` of them have series of their own."""
+"""Metrics of admission: tenants, keys and those who wait. Tenants come from the key file and access
+tokens, and at most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 
-from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.access_tokens.token_source import TokenSource
+from kvasir_router.admission.admission import OTHERS, Admission
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.telemetry.router_metrics import Metrics, counter, gauge
 
 MAX_TENANTS = 1000
-OTHERS = "(others)"
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +71,8 @@ def queue_families(fleet: Fleet, metrics: Metrics, queue: RequestQueue) -> Itera
 
 
 def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
-    """Yield what tenants use; nothing without a key file."""
-    if admission.keyring is None:
+    """Yield what tenants use; nothing where everybody may use everything."""
+    if admission.is_open:
         return
     refused: Counter[tuple[str, str]] = Counter()
     for (tenant, reason), count in admission.refusals.items():
@@ -87,6 +87,16 @@ def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
         if use.codes
     }
     yield counter("tenant_tokens", "Tokens that a tenant is charged.", tokens, "tenant", "kind")
-    text = "Times the key file was read, by result."
-    yield counter("key_file_reads", text, admission.reads, "result")
-    yield gauge("api_keys", "API keys in use.", len(admission.keyring))
+    if admission.keyring is not None:
+        text = "Times the key file was read, by result."
+        yield counter("key_file_reads", text, admission.reads, "result")
+        yield gauge("api_keys", "API keys in use.", len(admission.keyring))
+    if admission.tokens is not None:
+        yield from _token_families(admission.tokens)
+
+
+def _token_families(tokens: TokenSource) -> Iterator[Metric]:
+    yield counter("token_refusals", "Access tokens refused, by reason.", tokens.refusals, "reason")
+    text = "Times an issuer's keys were fetched, by result."
+    yield counter("issuer_fetches", text, tokens.fetches, "issuer", "result")
+    yield gauge("issuer_keys", "Keys that an issuer signs with.", tokens.key_counts(), "issuer")

@@ -251,6 +251,14 @@ class RouterSettings:
         dir_okay=False,
         envvar="KVASIR_KEYS_FILE",
     )
+    issuers_file: Path | None = flag(
+        None,
+        "OpenID Connect issuers whose access tokens (JWT) are taken beside API keys, and what each "
+        "tenant in them may do; read again when it changes.",
+        KEYS,
+        dir_okay=False,
+        envvar="KVASIR_ISSUERS_FILE",
+    )
     shared_prompts: bool = flag(
         False,
         "Let tenants find their prompts in each other's KV cache. Without it, each tenant's "

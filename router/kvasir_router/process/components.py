@@ -55,18 +55,22 @@ class RouterComponents:
         self.replica_tls = client_context(settings.tls.replica_ca)
 
     async def load_keys(self) -> None:
-        """Read the key file and the fleet secret, now and whenever they change. Raises
-        YamlFileError."""
+        """Read the files of keys and issuers and the fleet secret, now and whenever they change.
+        Raises YamlFileError."""
         tasks, secrets = self.gateway.tasks, self.gateway.fleet_secrets
         if secrets.is_file:
             await secrets.load()
             tasks.keep("fleet secret", secrets.follow, required=True, every=FOLLOW_SECONDS)
-        keyring = self.gateway.admission.keyring
-        if keyring is not None:
-            await keyring.load()
-            tasks.keep("key file", keyring.follow, required=True, every=FOLLOW_SECONDS)
-            if peers := self.settings.routers_dns:
-                tasks.keep("peers", partial(follow_peers, keyring, peers))
+        admission = self.gateway.admission
+        if admission.keyring is not None:
+            await admission.keyring.load()
+            tasks.keep("key file", admission.keyring.follow, required=True, every=FOLLOW_SECONDS)
+        if admission.tokens is not None:
+            await admission.tokens.load()
+            tasks.keep("issuer file", admission.tokens.follow, required=True, every=FOLLOW_SECONDS)
+            tasks.keep("issuer keys", admission.tokens.fetch_all, every=FOLLOW_SECONDS)
+        if (peers := self.settings.routers_dns) and not admission.is_open:
+            tasks.keep("peers", partial(follow_peers, admission.share, peers))
 
     def apply(self, snapshot: Snapshot) -> None:
         """Apply a snapshot of what exists now."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.keyring import Holder
+from kvasir_router.admission.make_admission import make_admission
 from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.tenant_salt import TenantSalt
@@ -107,9 +107,7 @@ class Gateway:
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
-        self.admission = Admission(
-            settings.keys_file, settings.routers, partial(metrics.file_reported, "keys")
-        )
+        self.admission = make_admission(settings, metrics)
         self.tenants = TenantMeter()
         self._salt = None if settings.shared_prompts else TenantSalt(self.fleet_secrets.hash_key)
         self.queue = RequestQueue(settings.waiting)
@@ -333,7 +331,7 @@ class Gateway:
         return self.responses if own else None
 
     def _owner(self, holder: Holder | None) -> str:
-        return "" if holder is None else holder.key.id
+        return "" if holder is None else holder.owner
 
     async def _continue(
         self,

@@ -83,8 +83,8 @@ class RouterWorker(RouterComponents):
         self._asked: dict[int, Callable[[Answer], None]] = {}
         gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
         gateway.ask_metrics = self._ask_metrics
-        if gateway.admission.keyring is not None:
-            gateway.admission.keyring.make_limits = shared.ledger.limits
+        if not gateway.admission.is_open:
+            gateway.admission.limit_by(shared.ledger.limits)
             self.metrics.register(partial(limit_families, shared.ledger))
 
     async def run(self, control: Control) -> None:

@@ -23,7 +23,7 @@ TARGET = Target(Model(ModelSpec("m"), RoundRobin(), 0))
 
 def holder(**options) -> Holder:
     key = ApiKey(id="k", hash="a" * 64, tenant="t", **options)
-    return Holder(key, KeyLimits(key.allowance, 0.0))
+    return Holder(key, KeyLimits(key.allowance, 0.0), "k")
 
 
 def admit(who, *, size=400, **fields):
@@ -129,7 +129,7 @@ def test_what_can_never_be_had_is_asked_for_again_tomorrow() -> None:
     key = ApiKey(id="k", hash="a" * 64, tenant="t")
     limits = KeyLimits(Allowance(requests_per_minute=0), 0.0)
     limits.admit(1, 0.0, 0.0)
-    answer = admit(Holder(key, limits))
+    answer = admit(Holder(key, limits, "k"))
     assert b"Retry-After: 86400\r\n" in answer.lines
     assert "may use 0 requests a minute here" in message(answer)["message"]
 
@@ -175,6 +175,6 @@ def test_media_are_estimated_by_their_kind() -> None:
 
 
 def test_a_long_name_is_cut_in_the_answer() -> None:
-    answer = forbidden("k", "n" * 300)
+    answer = forbidden(holder(), "n" * 300)
     assert f"`{'n' * 256}`" in message(answer)["message"]
     assert message(answer)["param"] == "model"
