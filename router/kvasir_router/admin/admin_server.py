@@ -51,7 +51,13 @@ class AdminServer:
 
     async def _serve(self, sock: socket.socket) -> None:
         """Serve on a copy of the socket: uvicorn closes what it is given."""
-        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,  # uvicorn's own list of whom to believe is not this router's
+        )
         self._server = server = _Server(config)
         with sock.dup() as copy:
             try:

@@ -9,6 +9,7 @@ from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.proxy_settings import ProxySettings
 from kvasir_router.options.response_settings import ResponseSettings
 from kvasir_router.options.router_panels import (
     CLIENTS,
@@ -305,6 +306,7 @@ class RouterSettings:
         10_000, "Client connections; one more is answered 503.", CLIENTS, min=1
     )
     timeouts: Timeouts = group(Timeouts)
+    proxies: ProxySettings = group(ProxySettings)
     cors_origins: tuple[str, ...] = flag(
         (),
         "Origin of web pages that may call the API from a browser, as https://app.example.com; "

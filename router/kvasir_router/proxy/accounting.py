@@ -130,5 +130,6 @@ def _record(outcome: Outcome, seconds: float, trace_id: str, unix: float) -> Acc
         output,
         trace_id,
         "",
+        request.client,
         unix,
     )

@@ -146,9 +146,7 @@ class Gateway:
         if store is not None:
             self.responses = KeptResponses(store, self.tasks, settings.limits.body_bytes)
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
-        self.clients = ClientRegistry(
-            settings.max_connections, settings.drain_idle, metrics, self.tasks
-        )
+        self.clients = ClientRegistry(settings, metrics, self.tasks)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
 
     @property
@@ -232,11 +230,12 @@ class Gateway:
     def _waited_in_vain(self, model: Served, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
 
-    def refused(self, refusal: RequestError) -> None:
-        """Account for something that was not a valid request."""
+    def refused(self, refusal: RequestError, client: str) -> None:
+        """Account for something that was not a valid request, of a client by its address."""
         self.metrics.model("").codes[refusal.status] += 1
         if self.access_log is not None:
-            self.access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
+            record = AccessRecord(status=refusal.status, reason=refusal.message, client=client)
+            self.access_log.write(record)
 
     def _route(self, client: GatewayClient, request: Request, *, continued: bool = False) -> None:
         """Relay the request to its model; `continued`: what its conversation was before is in its
@@ -394,5 +393,6 @@ class Gateway:
                     status=answer.status,
                     bytes=len(answer.body),
                     request_id=request.request_id.decode(),
+                    client=request.client,
                 )
             )

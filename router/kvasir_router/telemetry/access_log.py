@@ -36,6 +36,8 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     trace_id: str = ""
     reason: str = ""
     """Reason for the refusal, if it was no valid request."""
+    client: str = ""
+    """Address of the client, by its connection or what a trusted proxy says."""
     time: float = msgspec.field(default_factory=time.time)
     """Unix seconds at its end."""
 

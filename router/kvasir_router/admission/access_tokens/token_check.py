@@ -19,7 +19,7 @@ _MAX_NAME = 256
 
 
 class Verified(NamedTuple):
-    """What a good token says."""
+    """Claims of a good token."""
 
     issuer: Issuer
     tenant: str

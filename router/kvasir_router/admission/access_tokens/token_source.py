@@ -1,4 +1,4 @@
-"""What admission asks of access tokens. Without issuers nothing else of this folder is imported: it
+"""Access tokens as admission sees them. Without issuers nothing else of this folder is imported: it
 takes a quarter of a second."""
 
 from abc import ABC, abstractmethod
