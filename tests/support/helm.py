@@ -99,6 +99,7 @@ SETS: dict[str, Object] = {
             "proxyProtocolFrom": ["192.0.2.0/24"],
             "maxClientConnections": 100,
             "responses": {"urlSecret": "redis", "days": 7},
+            "spend": {"urlSecret": "redis"},
         },
         "externalMetrics": {"enabled": True},
         "monitoring": {
@@ -120,6 +121,7 @@ SETS: dict[str, Object] = {
             "pdb": {"enabled": False},
             "replicas": 1,
             "responses": {"volumeClaim": "responses"},
+            "spend": {"volumeClaim": "spend", "days": 400},
         },
     },
 }

@@ -10,6 +10,7 @@ import uvicorn
 from kvasir_router.admin.routes import make_admin_app
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.spend.spend_ledger import SpendLedger
 from kvasir_router.tasks import SupervisedTasks
 
 _TICK_SECONDS = 0.1
@@ -19,8 +20,10 @@ _TICK_SECONDS = 0.1
 class AdminServer:
     """uvicorn on the admin port, started again on the same socket when it fails."""
 
-    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
-        self._app = make_admin_app(gateway, statistics)
+    def __init__(
+        self, gateway: Gateway, statistics: Statistics, spend: SpendLedger | None = None
+    ) -> None:
+        self._app = make_admin_app(gateway, statistics, spend)
         self._server: uvicorn.Server | None = None
         self._sock: socket.socket | None = None
         self._stopping = False

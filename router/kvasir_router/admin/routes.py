@@ -14,6 +14,7 @@ from kvasir.http_app import RawApp
 from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.spend_report import days_of, spend_csv
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.admin.views import fleet_view, serving_view
 from kvasir_router.discovery.specs import PolicySpec
@@ -21,6 +22,8 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.local_routes import ready_object
 from kvasir_router.scaling.signals import external_metrics
+from kvasir_router.spend.spend_ledger import SpendLedger
+from kvasir_router.store_error import StoreError
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
 from kvasir_router.wire.responses import error_object
@@ -59,9 +62,10 @@ _decode_change = msgspec.json.Decoder(PolicyChange).decode
 class AdminRoutes:
     """Handlers of the routes, a method each."""
 
-    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
+    def __init__(self, gateway: Gateway, statistics: Statistics, spend: SpendLedger | None) -> None:
         self._gateway = gateway
         self._statistics = statistics
+        self._spend = spend
 
     async def page(self, request: Request) -> Response:
         """Show the fleet to a person."""
@@ -116,6 +120,23 @@ class AdminRoutes:
         beside it."""
         await self._statistics.gather()
         return _json({"models": self._statistics.all_canaries()})
+
+    async def spend(self, request: Request) -> Response:
+        """Return what each key has used of each model, by day, as CSV.
+
+        Of today, or of the days `from` and `to` (UTC), both included.
+        """
+        if self._spend is None:
+            message = "spend is not kept; start the router with --spend-store"
+            raise _ProblemError(404, message, "not_found")
+        try:
+            days = days_of(request.query_params.get("from"), request.query_params.get("to"))
+            text = await spend_csv(self._spend, *days)
+        except ValueError as error:
+            raise _ProblemError(400, str(error), "bad_request") from None
+        except StoreError as error:
+            raise _ProblemError(503, str(error), "store_unavailable") from None
+        return Response(text, media_type="text/csv")
 
     async def set_policy(self, request: Request) -> Response:
         """Set a model's policy.
@@ -174,9 +195,11 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
+def make_admin_app(
+    gateway: Gateway, statistics: Statistics, spend: SpendLedger | None = None
+) -> FastAPI:
     """Return the application on the admin port, for operators and probes; not for clients."""
-    routes = AdminRoutes(gateway, statistics)
+    routes = AdminRoutes(gateway, statistics, spend)
     return RawApp(
         [
             Endpoint("/", routes.page),
@@ -189,6 +212,7 @@ def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
             Endpoint("/scaling", routes.all_scaling),
             Endpoint("/scaling/{model:path}", routes.scaling),
             Endpoint("/canaries", routes.all_canaries),
+            Endpoint("/spend", routes.spend),
             Endpoint("/policy/{model:path}", routes.set_policy, ("PUT", "POST"), PolicyChange),
         ],
         Documentation(

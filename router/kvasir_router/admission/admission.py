@@ -54,6 +54,7 @@ class Admission:
         self._reported = reported
         self.tokens = tokens
         self._routers = routers
+        self._elsewhere: Callable[[str, float], float] | None = None
         self.keyring = None if keys_file is None else Keyring(keys_file, routers, self._keys_read)
         self.reads: Counter[str] = Counter()
         """Reads of the key file, by result."""
@@ -98,6 +99,15 @@ class Admission:
         if self.tokens is not None:
             self.tokens.make_limits = make
 
+    def count_elsewhere(self, spent: Callable[[str, float], float]) -> None:
+        """Have budgets of a day count what `spent` returns, by a key's or tenant's id and the Unix
+        time; they are one for all routers then. Call it before the files are read."""
+        self._elsewhere = spent
+        if self.keyring is not None:
+            self.keyring.whole_day = True
+        if self.tokens is not None:
+            self.tokens.whole_day = True
+
     def share(self, routers: int) -> bool:
         """Divide limits by another number of routers; False where it is the same one."""
         if self._routers == routers:
@@ -140,6 +150,8 @@ class Admission:
             self._refused(key.tenant, "forbidden")
             raise RefusalError(forbidden(holder, name))
         unix = time.time()
+        if self._elsewhere is not None:
+            holder.limits.elsewhere = self._elsewhere(holder.id, unix)
         excess = holder.limits.admit(prompt + output, time.monotonic(), unix)
         if excess is not None:
             self._refused(key.tenant, excess.limit.value)

@@ -2,7 +2,7 @@
 tokens, and at most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
@@ -14,6 +14,7 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.telemetry.router_metrics import Metrics, counter, gauge
 
 MAX_TENANTS = 1000
+MAX_KEYS = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,24 @@ class TenantMeter:
 
     def __init__(self) -> None:
         self.tenants: dict[str, TenantUse] = {}
+        self.keys: dict[tuple[str, str], list[int]] = {}
+        """Prompt and completion tokens by key and tenant."""
+
+        self.spent: Callable[[str, str, str, int, int, int], None] | None = None
+        """Told of each request's key, tenant, model, prompt, cached and completion tokens."""
+
+    def used_by_key(
+        self, key: str, tenant: str, model: str, prompt: int, cached: int, output: int
+    ) -> None:
+        """A request with this key ended; beyond MAX_KEYS keys are counted together."""
+        use = self.keys.get((key, tenant))
+        if use is None:
+            name = (key, tenant) if len(self.keys) < MAX_KEYS else (OTHERS, OTHERS)
+            use = self.keys.setdefault(name, [0, 0])
+        use[0] += prompt
+        use[1] += output
+        if self.spent is not None:
+            self.spent(key, tenant, model, prompt, cached, output)
 
     def used(self, tenant: str, status: int, prompt: int, output: int) -> None:
         """A request of the tenant ended."""
@@ -87,6 +106,9 @@ def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
         if use.codes
     }
     yield counter("tenant_tokens", "Tokens that a tenant is charged.", tokens, "tenant", "kind")
+    by_key = {key: {"prompt": use[0], "completion": use[1]} for key, use in meter.keys.items()}
+    text = "Tokens that a key, or a tenant's access tokens, are charged."
+    yield counter("key_tokens", text, by_key, "key", "tenant", "kind")
     if admission.keyring is not None:
         text = "Times the key file was read, by result."
         yield counter("key_file_reads", text, admission.reads, "result")

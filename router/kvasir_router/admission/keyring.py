@@ -63,6 +63,8 @@ class Keyring:
         """Holders by headers that have come: clients send the same one again and again."""
         self.make_limits: Callable[[str, Allowance, float], KeyLimits] = own_limits
         """Maker of limits from a key's id, its allowance and the monotonic time."""
+        self.whole_day = False
+        """True when budgets of a day are not divided."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -101,7 +103,7 @@ class Keyring:
         self._routers = routers
         now = time.monotonic()
         for holder in self._holders.values():
-            holder.limits.change(holder.key.allowance.divided(routers), now)
+            holder.limits.change(self._part(holder.key), now)
         return True
 
     def _use(self, file: KeyFile) -> None:
@@ -111,13 +113,16 @@ class Keyring:
         self._holders, self._known = holders, {}
 
     def _limits(self, key: ApiKey, before: dict[str, KeyLimits]) -> KeyLimits:
-        allowance = key.allowance.divided(self._routers)
+        allowance = self._part(key)
         now = time.monotonic()
         limits = before.get(key.id)
         if limits is None:
             return self.make_limits(key.id, allowance, now)
         limits.change(allowance, now)
         return limits
+
+    def _part(self, key: Grant) -> Allowance:
+        return key.allowance.divided(self._routers, whole_day=self.whole_day)
 
 
 def own_limits(key_id: str, allowance: Allowance, now: float) -> KeyLimits:

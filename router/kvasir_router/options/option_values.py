@@ -114,12 +114,17 @@ def proxy_protocol_networks(names: Iterable[str] | None) -> Networks:
     return trusted_networks(names, option="--proxy-protocol")
 
 
-def response_store(url: str | None) -> str | None:
+def response_store(url: str | None, *, option: str = "--response-store") -> str | None:
     """Return the URL as it is; empty counts as none."""
     try:
         return check_url(url) if url else None
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--response-store") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def spend_store(url: str | None) -> str | None:
+    """Return the URL as it is; empty counts as none."""
+    return response_store(url, option="--spend-store")
 
 
 def policy_options(settings: Iterable[str] | None) -> dict[str, dict[str, str]]:

@@ -22,6 +22,7 @@ from kvasir_router.options.router_panels import (
     WATCHING,
 )
 from kvasir_router.options.slo import Slo
+from kvasir_router.options.spend_settings import SpendSettings
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.wire.http_request import Limits
 
@@ -275,6 +276,7 @@ class RouterSettings:
         "themselves by it, from --routers on.",
         KEYS,
     )
+    spend: SpendSettings = group(SpendSettings)
     responses: ResponseSettings = group(ResponseSettings)
     waiting: QueueLimits = group(QueueLimits)
     limits: Limits = group(

@@ -28,7 +28,7 @@ class RouterServer(RouterComponents):
         self._watch = FleetWatch(self)
         self._port = ClientPort(self.gateway, settings.tls)
         self._statistics = Statistics(self.gateway)
-        self._admin = AdminServer(self.gateway, self._statistics)
+        self._admin = AdminServer(self.gateway, self._statistics, self.spend)
 
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
         """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration

@@ -66,7 +66,8 @@ class IndexProcess(RouterComponents):
 
     def __init__(self, shared: Shared, column: int) -> None:
         """`column`: its own in the load table, in which it only says that it lives."""
-        super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
+        quiet = replace(shared.settings, access_log=False, otlp_endpoint=None)
+        super().__init__(quiet, run=shared.run)
         self._shared = shared
         self._watch = FleetWatch(self)
         self._tasks = self.gateway.tasks.child()
@@ -86,7 +87,7 @@ class IndexProcess(RouterComponents):
         self._others = Others(shared.load, column, self._others_have)
         self._replicas: dict[int, WatchedReplica] = {}
         self._gathering = GatheredStats(self.gateway, self._publisher)
-        self._admin = AdminServer(self.gateway, self._gathering)
+        self._admin = AdminServer(self.gateway, self._gathering, self.spend)
         self.metrics.register(partial(publisher_families, self._publisher))
         self.gateway.serves = False
         fleet = self.fleet

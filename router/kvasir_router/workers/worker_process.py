@@ -60,7 +60,7 @@ class RouterWorker(RouterComponents):
 
     def __init__(self, shared: Shared, slot: int, column: int) -> None:
         """`slot`: which worker it is, from 0; `column`: its own in the load table."""
-        super().__init__(worker_settings(shared.settings), WholeLines(1))
+        super().__init__(worker_settings(shared.settings), WholeLines(1), shared.run)
         gateway, settings = self.gateway, self.settings
         self._slot = slot
         self._column = column

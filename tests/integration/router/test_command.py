@@ -181,6 +181,13 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
         (["--config", "x", "--tls-cert", "c"], "give both or neither"),
         (["--config", "x", "--response-store", "/data/x"], "must be of the form sqlite:///PATH"),
+        (["--config", "x", "--spend-store", "/data/x"], "must be of the form sqlite:///PATH"),
+        (
+            ["--config", "x", "--spend-store", "sqlite:///x", "--routers", "2"],
+            "2 routers (--routers) cannot share a file; use redis://",
+        ),
+        (["--config", "x", "--trusted-proxy", "10.0.0.1/8"], "is no network: write an address"),
+        (["--config", "x", "--proxy-protocol", "all"], "is no network: write an address"),
         (
             ["--config", "x", "--response-store", "sqlite:///x", "--routers", "2"],
             "2 routers (--routers) cannot share a file",

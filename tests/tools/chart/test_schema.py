@@ -120,6 +120,14 @@ def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
             "accessTokens.issuers and accessTokens.existingSecret exclude each other",
         ),
         (
+            {"router": {"spend": {"volumeClaim": "c"}}},
+            "router.spend.volumeClaim keeps spend in a file, which 2 routers cannot share",
+        ),
+        (
+            {"router": {"replicas": 1, "spend": {"volumeClaim": "c", "urlSecret": "s"}}},
+            "router.spend.volumeClaim and router.spend.urlSecret exclude each other",
+        ),
+        (
             {"watchNamespaces": ["a"], "kserveNamespaces": ["a", "b"]},
             "kserveNamespaces names b, which watchNamespaces lacks: add it there",
         ),

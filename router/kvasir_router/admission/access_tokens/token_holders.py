@@ -19,7 +19,7 @@ from kvasir_router.admission.access_tokens.token_check import Verified, check_to
 from kvasir_router.admission.access_tokens.token_source import Reason, TokenError, TokenSource
 from kvasir_router.admission.keyring import Holder
 from kvasir_router.admission.keys import Grant
-from kvasir_router.admission.limits import DAY, KeyLimits
+from kvasir_router.admission.limits import DAY, Allowance, KeyLimits
 from kvasir_router.file_watch import FileWatch, FollowedFile
 from kvasir_router.yaml_file import YamlFileError
 
@@ -131,10 +131,13 @@ class TokenHolders(TokenSource):
         if len(self._tenants) >= MAX_TENANTS and not self._forget():
             message = "The router has all the tenants that it may; try again later."
             raise TokenError(Reason.FULL, message)
-        allowance = grant.allowance.divided(self._routers)
+        allowance = self._part(grant)
         limits = self.make_limits(tenant_id, allowance, time.monotonic())
         made = self._tenants[tenant_id] = _Tenant(grant, limits)
         return made
+
+    def _part(self, grant: Grant) -> Allowance:
+        return grant.allowance.divided(self._routers, whole_day=self.whole_day)
 
     def _forget(self) -> bool:
         """Forget tenants that did not come for a day, whose limits are full again; return whether
@@ -165,7 +168,7 @@ class TokenHolders(TokenSource):
         self._routers = routers
         now = time.monotonic()
         for tenant in self._tenants.values():
-            tenant.limits.change(tenant.grant.allowance.divided(routers), now)
+            tenant.limits.change(self._part(tenant.grant), now)
 
     def _use(self, file: IssuerFile) -> None:
         """An issuer that stays as it is keeps its keys; a tenant that stays, what it has used."""
@@ -187,7 +190,7 @@ class TokenHolders(TokenSource):
                 continue
             tenant = self._tenants[tenant_id]
             tenant.grant = grant
-            tenant.limits.change(grant.allowance.divided(self._routers), time.monotonic())
+            tenant.limits.change(self._part(grant), time.monotonic())
         self._asked.set()
 
     def _schedule(self, issuer: Issuer, before: Issuer | None) -> KeySchedule:

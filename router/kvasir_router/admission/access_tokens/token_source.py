@@ -42,6 +42,8 @@ class TokenSource(ABC):
     def __init__(self) -> None:
         self.make_limits: Callable[[str, Allowance, float], KeyLimits] = own_limits
         """Maker of limits from a tenant's id, its allowance and the monotonic time."""
+        self.whole_day = False
+        """True when budgets of a day are not divided."""
         self.refusals: Counter[str] = Counter()
         """Refused tokens by reason."""
         self.fetches: Counter[tuple[str, str]] = Counter()
