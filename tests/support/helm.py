@@ -95,6 +95,7 @@ SETS: dict[str, Object] = {
             "tolerations": [{"key": "spot", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
             "accessLog": False,
+            "auditLog": False,
             "trustedProxies": ["10.0.0.0/8", "2001:db8::/32"],
             "proxyProtocolFrom": ["192.0.2.0/24"],
             "maxClientConnections": 100,

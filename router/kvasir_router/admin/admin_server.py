@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from kvasir_router.admin.audit_log import AuditLog
 from kvasir_router.admin.routes import make_admin_app
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.proxy.gateway import Gateway
@@ -21,9 +22,16 @@ class AdminServer:
     """uvicorn on the admin port, started again on the same socket when it fails."""
 
     def __init__(
-        self, gateway: Gateway, statistics: Statistics, spend: SpendLedger | None = None
+        self,
+        gateway: Gateway,
+        statistics: Statistics,
+        spend: SpendLedger | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        self._app = make_admin_app(gateway, statistics, spend)
+        keyring = gateway.admission.keyring
+        if audit is not None and keyring is not None:
+            keyring.changed = audit.keys_changed
+        self._app = make_admin_app(gateway, statistics, spend, audit)
         self._server: uvicorn.Server | None = None
         self._sock: socket.socket | None = None
         self._stopping = False

@@ -63,6 +63,8 @@ class Keyring:
         """Holders by headers that have come: clients send the same one again and again."""
         self.make_limits: Callable[[str, Allowance, float], KeyLimits] = own_limits
         """Maker of limits from a key's id, its allowance and the monotonic time."""
+        self.changed: Callable[[list[str], list[str], list[str]], None] | None = None
+        """Told of the ids that a changed file adds, takes away, and has other permissions for."""
         self.whole_day = False
         """True when budgets of a day are not divided."""
 
@@ -85,7 +87,7 @@ class Keyring:
 
     async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
-        self._use(await self._file.load())
+        self._take(await self._file.load())
 
     async def follow(self) -> None:
         """Read the file whenever it has changed, forever."""
@@ -107,6 +109,16 @@ class Keyring:
         return True
 
     def _use(self, file: KeyFile) -> None:
+        before = {holder.id: holder.key for holder in self._holders.values()}
+        self._take(file)
+        if self.changed is not None:
+            now = {key.id: key for key in file.keys}
+            other = [name for name in now.keys() & before.keys() if now[name] != before[name]]
+            added, removed = list(now.keys() - before.keys()), list(before.keys() - now.keys())
+            if added or removed or other:
+                self.changed(added, removed, other)
+
+    def _take(self, file: KeyFile) -> None:
         """A key that stays, by its id, keeps what it has used."""
         limits = {holder.id: holder.limits for holder in self._holders.values()}
         holders = {key.hash: Holder(key, self._limits(key, limits), key.id) for key in file.keys}

@@ -346,6 +346,13 @@ class RouterSettings:
     access_log: bool = flag(
         True, "One JSON line on stdout for each request; never its body.", WATCHING
     )
+    audit_log: str | None = flag(
+        None,
+        "File with one JSON line for each administrative action (a policy set, spend read, keys "
+        "changed) and each one that was refused; - for stdout. It goes on as a new file at 64 MiB.",
+        WATCHING,
+        metavar="FILE",
+    )
     pre_stop_delay: float = flag(
         0.0,
         "Seconds after SIGTERM in which /ready fails but connections are accepted: the time that "

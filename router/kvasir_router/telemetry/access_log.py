@@ -66,7 +66,7 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
 
-    def write(self, record: AccessRecord) -> None:
+    def write(self, record: msgspec.Struct) -> None:
         if self._lines.qsize() >= _MAX_WAITING:
             self._dropped()
         else:
@@ -90,5 +90,6 @@ class AccessLog:
             try:
                 self._output.write(b"\n".join(lines) + b"\n")
                 self._output.flush()
-            except OSError:
-                pass  # nobody reads the log any more; serving goes on
+            except OSError:  # nobody reads the log any more; serving goes on
+                for _ in lines:
+                    self._dropped()

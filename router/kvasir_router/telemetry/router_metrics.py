@@ -83,6 +83,7 @@ class Metrics(Collector):
         self.proxy_headers_refused: Counter[str] = Counter()
         """Connections and requests of trusted proxies closed for what they say of the client."""
         self.dropped_log_lines = 0
+        self.dropped_audit_lines = 0
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
@@ -121,6 +122,9 @@ class Metrics(Collector):
 
     def log_line_dropped(self) -> None:
         self.dropped_log_lines += 1
+
+    def audit_line_dropped(self) -> None:
+        self.dropped_audit_lines += 1
 
     def register(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Add the families that `source` returns, at each scrape."""
@@ -171,6 +175,8 @@ def _router_families(metrics: Metrics) -> Iterator[Metric]:
     yield gauge("body_bytes", "Memory given to the bodies of requests.", metrics.body_bytes())
     text = "Access log lines dropped: it is read too slowly."
     yield counter("access_log_dropped", text, metrics.dropped_log_lines)
+    text = "Audit log lines dropped: it is read too slowly."
+    yield counter("audit_log_dropped", text, metrics.dropped_audit_lines)
     text = "Spans dropped: the collector does not take them."
     yield counter("spans_dropped", text, metrics.dropped_spans)
 
