@@ -23,12 +23,12 @@ from itertools import islice
 from typing import Any
 
 from common import ROOT, TINY_MODEL, Figure, Report, Table
-from jsonschema import Draft202012Validator
 from tqdm import tqdm
 
 sys.path.append(str(ROOT / "tests"))
 
 from support.random_schemas import Schemas
+from support.schema_judge import violation
 
 from kvasir_engine.grammar.compiler import GrammarCompiler
 from kvasir_engine.grammar.constraint import parse_constraint
@@ -124,9 +124,9 @@ def judge(schema: Any, text: str, finish_reason: str | None, counts: Counts) -> 
     if finish_reason == "length":
         counts.cut += 1
         return
-    checker = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    error: Exception | None
     try:
-        error = next(checker.iter_errors(json.loads(text)), None)
+        error = violation(schema, text)
     except ValueError as not_json:
         error = not_json
     if error is None:

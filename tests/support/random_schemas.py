@@ -175,6 +175,11 @@ class Schemas:
             {"type": "integer", "multipleOf": draw.choice([1, 3, 7])},
             {"type": draw.choice(["integer", "number"]), "multipleOf": draw.choice([5, 0.5, 0.01])},
             {"type": "integer", "multipleOf": draw.choice([1, 4]), bounds[0]: 2, bounds[1]: 90},
+            {
+                "type": "number",
+                "multipleOf": draw.choice([0.01, 0.1, 0.25, 1.5, 7]),
+                **{name: round(draw.uniform(-20, 20), 2) for name in some},
+            },
             {"type": "string", **{name: draw.randint(0, 6) for name in lengths}},
             {"type": "string", "pattern": draw.choice(PATTERNS)},
             {"type": "string", "format": draw.choice(FORMATS)},

@@ -75,6 +75,7 @@ def test_thinking() -> None:
     )
     message = answer.choices[0].message
     assert (message.reasoning_content.strip(), message.content) == (THOUGHT, NUMBER)
+    assert answer.usage.completion_tokens_details.reasoning_tokens >= len(THOUGHT.split())
 
 
 def test_thinking_in_responses() -> None:

@@ -21,8 +21,10 @@ CACHE_BYTES = 256 << 20
 THREADS = 2
 MAX_WAITING = 64
 """Compilations that may wait for a thread."""
-MAX_SECONDS = 1.0
-"""Time that one compilation may take."""
+MAX_CPU_SECONDS = 1
+"""CPU time that one compilation may take: what is refused does not depend on other load."""
+MAX_SECONDS = 10.0
+"""Time that one compilation may take on a machine that gives it little of its CPU."""
 
 
 class SizedGrammar(Grammar, Protocol):
@@ -39,19 +41,35 @@ class Backend(Protocol):
         ...
 
 
+class Effort:
+    """Time that a thread has spent since it made this."""
+
+    def __init__(self) -> None:
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._cpu = time.clock_gettime(self._clock)
+        self._began = time.monotonic()
+
+    @property
+    def is_too_much(self) -> bool:
+        """True if a compilation may not take as long; for any thread, while that one lives."""
+        if time.monotonic() - self._began > MAX_SECONDS:
+            return True
+        return time.clock_gettime(self._clock) - self._cpu > MAX_CPU_SECONDS
+
+
 @dataclass(slots=True, eq=False)
 class Compilation:
     """A grammar that is there, or will be."""
 
     grammar: Future[SizedGrammar] = field(default_factory=Future)
-    began: float | None = None
-    """When a thread took it up, seconds of the monotonic clock."""
+    effort: Effort | None = None
+    """That of the thread that has taken it up."""
 
     @property
     def is_overdue(self) -> bool:
-        """True if it takes longer than any may."""
-        began = self.began
-        return began is not None and time.monotonic() - began > MAX_SECONDS
+        """True if it takes longer than any may. Ask before it is done."""
+        effort = self.effort
+        return effort is not None and effort.is_too_much
 
 
 class CompilerBusyError(Exception):
@@ -82,7 +100,7 @@ class GrammarCompiler:
         once it has ended. Raises CompilerBusyError."""
         found = self._known.get(constraint)
         if found is None or _has_failed(found):
-            if sum(each.began is None for each in self._known.values()) >= MAX_WAITING:
+            if sum(each.effort is None for each in self._known.values()) >= MAX_WAITING:
                 raise CompilerBusyError
             found = self._known[constraint] = Compilation()
             self._threads.submit(self._run, found, constraint)
@@ -99,7 +117,7 @@ class GrammarCompiler:
     def _run(self, compilation: Compilation, constraint: Constraint) -> None:
         try:
             backend = self._loaded()
-            compilation.began = time.monotonic()
+            compilation.effort = Effort()
             compilation.grammar.set_result(backend.compile(constraint))
         except Exception as error:
             compilation.grammar.set_exception(error)

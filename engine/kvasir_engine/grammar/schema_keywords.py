@@ -30,7 +30,8 @@ ANNOTATIONS = frozenset(
     ]
 )
 STRING = frozenset({"minLength", "maxLength", "pattern", "format"})
-NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+NUMBER = BOUNDS | {"multipleOf"}
 ARRAY = frozenset({"items", "prefixItems", "minItems", "maxItems", "unevaluatedItems"})
 OBJECT = frozenset(
     {

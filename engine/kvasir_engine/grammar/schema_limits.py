@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 from kvasir_engine.grammar.schema_keywords import (
+    BOUNDS,
     FORMATS,
     NUMBER,
     STRING,
@@ -19,7 +21,7 @@ from kvasir_engine.grammar.schema_regex import FORMATS_AS_PATTERNS, portable
 _BEYOND_REGULAR = re.compile(r"\(\?(?!:)|\\[1-9bBpPkAzZG]")
 """Look-around, flags, names, back references, boundaries and classes by Unicode property."""
 MAX_STEP = 1024
-"""Largest multipleOf: llguidance's work grows with it, and xgrammar leaves larger ones out."""
+"""Largest multipleOf, in units of its last decimal place: llguidance's work grows with it."""
 
 
 def numbers(schema: dict[str, Any], kinds: set[str], path: str) -> None:
@@ -32,14 +34,62 @@ def numbers(schema: dict[str, Any], kinds: set[str], path: str) -> None:
         _whole_bounds(schema, path)
     _not_empty(schema, path, step=int(whole and "number" not in kinds))
     if "multipleOf" in schema:
-        ranged = NUMBER & schema.keys() - {"multipleOf"}
-        step = schema["multipleOf"]
-        if ranged or "number" in kinds or step != int(step) or step < 1:
-            raise SchemaError(
-                f"{path}/multipleOf", "can be enforced for integers only, without bounds"
-            )
-        if step > MAX_STEP:
-            raise SchemaError(f"{path}/multipleOf", f"can be enforced up to {MAX_STEP}")
+        _multiples(schema, f"{path}/multipleOf")
+
+
+def _multiples(schema: dict[str, Any], path: str) -> None:
+    step = schema["multipleOf"]
+    if step <= 0:
+        raise SchemaError(path, "must be more than 0")
+    units = _units(step)
+    if units > MAX_STEP:
+        sentence = f"can be enforced up to {MAX_STEP} units of its last decimal place"
+        raise SchemaError(path, sentence)
+    if units != _units_as_read(step):
+        raise SchemaError(path, f"cannot be enforced exactly: in binary, {step} has more digits")
+    if not _has_multiple(schema, Fraction(str(step))):
+        raise SchemaError(path, "leaves no number between the bounds")
+
+
+def _units(step: float) -> int:
+    """Return how often its last decimal place is in a number."""
+    exact = Fraction(str(step))
+    places = 0
+    while exact * 10**places % 1:
+        places += 1
+    return int(exact * 10**places)
+
+
+def _units_as_read(step: float) -> int:
+    """Return the same as llguidance computes it: in binary, where some numbers have more digits."""
+    while step != int(step):
+        step *= 10
+    return int(step)
+
+
+def _has_multiple(schema: dict[str, Any], step: Fraction) -> bool:
+    """Return whether a multiple of `step` is within the bounds."""
+    bounds = {name: Fraction(str(schema[name])) / step for name in BOUNDS & schema.keys()}
+    first = [math.ceil(bounds[name]) for name in ("minimum",) if name in bounds]
+    first += [math.floor(bounds[name]) + 1 for name in ("exclusiveMinimum",) if name in bounds]
+    last = [math.floor(bounds[name]) for name in ("maximum",) if name in bounds]
+    last += [math.ceil(bounds[name]) - 1 for name in ("exclusiveMaximum",) if name in bounds]
+    return not first or not last or max(first) <= min(last)
+
+
+def xgrammar_multiples(schema: Any) -> bool:
+    """Return whether xgrammar enforces every multipleOf of a schema: it does for integers without
+    bounds, and leaves others out."""
+    if isinstance(schema, list):
+        return all(map(xgrammar_multiples, schema))
+    if not isinstance(schema, dict):
+        return True
+    if isinstance(step := schema.get("multipleOf"), int | float):  # else it is a property's name
+        ranged = schema.get("type") != "integer" or BOUNDS & schema.keys()
+        if ranged or step != int(step):
+            return False
+    below = (each for name, each in schema.items() if name != "enum")
+    return all(map(xgrammar_multiples, below))
 
 
 def _finite(value: float) -> bool:

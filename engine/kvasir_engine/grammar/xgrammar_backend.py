@@ -21,6 +21,7 @@ from kvasir_engine.grammar.constraint import (
 )
 from kvasir_engine.grammar.constraint_error import NO_TEXT_HAS_IT, ConstraintError
 from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
+from kvasir_engine.grammar.schema_limits import xgrammar_multiples
 from kvasir_engine.grammar.schema_regex import patterns_of, xgrammar_reads
 from kvasir_engine.step_plan import Int32Array
 
@@ -174,7 +175,7 @@ class XGrammarBackend:
         )
         match constraint.kind:
             case ConstraintKind.JSON:
-                _check_patterns(json.loads(text))
+                _check(json.loads(text))
                 compiled: xgr.CompiledGrammar = compiler.compile_json_schema(
                     text, max_whitespace_cnt=MAX_WHITESPACE
                 )
@@ -184,12 +185,15 @@ class XGrammarBackend:
                 compiled = compiler.compile_grammar(text)
             case ConstraintKind.STRUCTURAL_TAG:
                 for schema in schemas_of_tag(json.loads(text)):
-                    _check_patterns(schema)
+                    _check(schema)
                 compiled = compiler.compile_structural_tag(text)
         return compiled
 
 
-def _check_patterns(schema: Any) -> None:
+def _check(schema: Any) -> None:
+    """Raise ConstraintError for what the library takes for something wider, without a word."""
+    if not xgrammar_multiples(schema):
+        raise ConstraintError("xgrammar enforces multipleOf of integers without bounds only")
     for pattern in patterns_of(schema):
         if not xgrammar_reads(pattern):
             raise ConstraintError(f"xgrammar does not enforce the groups of the pattern {pattern}")

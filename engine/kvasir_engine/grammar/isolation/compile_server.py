@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kvasir_engine.grammar.compiler import MAX_SECONDS
+from kvasir_engine.grammar.compiler import MAX_CPU_SECONDS, MAX_SECONDS
 from kvasir_engine.grammar.constraint import Constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.xgrammar_backend import Vocabulary, XGrammarBackend
@@ -44,30 +44,38 @@ _decode_constraint = msgspec.msgpack.Decoder(Constraint).decode
 _decode_vocabulary = msgspec.msgpack.Decoder(Vocabulary).decode
 READY = b"ready"
 """Message behind which a server takes constraints."""
-TOO_LONG: Answer = (None, f"it takes longer than {MAX_SECONDS:.0f} s to compile; make it simpler")
+TOO_LONG: Answer = (None, f"it takes longer than {MAX_CPU_SECONDS} s to compile; make it simpler")
 TOO_LARGE: Answer = (None, "it takes too much memory to compile; make it simpler")
 
 
 def answer(backend: XGrammarBackend, constraint: Constraint, *, seconds: float) -> Answer:
-    """Compile in a fork, which is no more when this returns."""
+    """Compile in a fork, which is no more when this returns, `seconds` from now at the latest."""
     ours, theirs = Pipe(duplex=False)
     fork = os.fork()
     if fork == 0:
         try:
             os.nice(NICENESS)
+            _limit_time()
             _limit_memory()
             theirs.send_bytes(encode(_compiled(backend, constraint)))
         finally:
             os._exit(0)
     theirs.close()
     try:
-        return decode_answer(ours.recv_bytes()) if ours.poll(seconds) else TOO_LONG
-    except EOFError:  # Out of memory the library ends its process.
-        return TOO_LARGE
+        made = decode_answer(ours.recv_bytes()) if ours.poll(seconds) else TOO_LONG
+    except EOFError:
+        made = None
     finally:
         ours.close()
         os.kill(fork, signal.SIGKILL)
-        os.waitpid(fork, 0)
+        _, status = os.waitpid(fork, 0)
+    return made or _why_it_ended(status)
+
+
+def _why_it_ended(status: int) -> Answer:
+    """Return why a fork has ended without an answer; out of memory, the library ends it."""
+    is_late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    return TOO_LONG if is_late else TOO_LARGE
 
 
 def _compiled(backend: XGrammarBackend, constraint: Constraint) -> Answer:
@@ -81,6 +89,11 @@ def _compiled(backend: XGrammarBackend, constraint: Constraint) -> Answer:
     except MemoryError:
         return TOO_LARGE
     return TOO_LARGE if len(written) > MAX_GRAMMAR_BYTES else (written, "")
+
+
+def _limit_time() -> None:
+    """Have the system end the process by SIGXCPU once it has had its CPU time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 1))
 
 
 def _limit_memory() -> None:

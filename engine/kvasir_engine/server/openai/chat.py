@@ -8,6 +8,7 @@ from typing import Any
 
 from kvasir_engine.request import FinishReason
 from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.generation.reasoning_tokens import ReasoningTokens, closing_token
 from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.tools.tool_request import wants_calls
@@ -43,6 +44,7 @@ class ChatAnswer(Answer):
         super().__init__(generation, body, **options)
         self._parsers: dict[int, MessageParser] = {}
         self._parsed: dict[int, JoinedPieces] = {}
+        self._reasoning: dict[int, ReasoningTokens] = {}
         if parsing is not None:
             self._short_ids = parsing.tools is not None and parsing.tools.short_ids
             for choice in self.choices.values():
@@ -64,6 +66,24 @@ class ChatAnswer(Answer):
             run.sent_chars = 0  # the sample is to give all of its text
             choice.sample.mark(parsing.signs(with_tools=calls))
             self._parsers[choice.index] = parser
+            closer = closing_token(parsing, self.logprob_format.tokenizer, prompt_end)
+            self._reasoning[choice.index] = ReasoningTokens(closer)
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """See Answer; with the tokens of reasoning, those that are not shown included."""
+        counted = sum(
+            each.count(self.choices[index].sample.token_ids, self._units(self.choices[index]))
+            for index, each in self._reasoning.items()
+        )
+        return {**super().usage, "completion_tokens_details": {"reasoning_tokens": counted}}
+
+    def _units(self, choice: Choice) -> dict[Kind, int]:
+        """Characters of a choice by kind."""
+        parser, run = self._parsers[choice.index], choice.run
+        if run.finish_sent and run.resumed is not None and not parser.units:
+            parser.push(run.resumed.text, last=True)  # the client has all of it: it was not read
+        return parser.units
 
     def opening_choice(self, choice: Choice) -> dict[str, Any] | None:
         """The role; a resumed answer's client has it already."""

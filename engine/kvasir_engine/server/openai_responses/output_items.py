@@ -60,8 +60,6 @@ class OutputItems:
         self.done: list[dict[str, Any]] = []
         """Items that have ended."""
         self.open: OpenItem | None = None
-        self.units = {Kind.CONTENT: 0, Kind.REASONING: 0, Kind.CALL: 0}
-        """Characters so far of each kind; of calls, those of their arguments."""
         self._response_id = response_id
         self._call_id = call_id
         self.tell = tell
@@ -123,7 +121,6 @@ class OutputItems:
             raise ValueError("a text came outside of any item")
         item.texts.append(text)
         item.logprobs += logprobs
-        self.units[item.kind] += len(text)
         extra = {"logprobs": logprobs} if item.kind is Kind.CONTENT else {}
         self.tell(f"{_ITEMS[item.kind][2]}.delta", len(text), **item.place, delta=text, **extra)
 

@@ -12,7 +12,6 @@ from kvasir_engine.server.openai.answer import Choice
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai_responses.output_items import OutputItems
-from kvasir_engine.server.openai_responses.reasoning_tokens import reasoning_tokens
 from kvasir_engine.server.openai_responses.responses_body import ResponsesChatBody
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.pieces import Kind
@@ -41,8 +40,6 @@ class ResponsesAnswer(ChatAnswer):
         if body.resume is None or body.resume.id is None:
             # Not the request's, which a client may choose: a kept response is found by it.
             self.envelope["id"] = self.id_prefix + uuid.uuid4().hex
-        self._parsing = parsing
-        self._prompt_end = prompt_end or PromptEnd()
         self._repeated = body.repeated
         self._waiting: list[LogprobEntry] = []
         """Log-probabilities of tokens whose text is held back."""
@@ -125,15 +122,6 @@ class ResponsesAnswer(ChatAnswer):
                 "cache_write_tokens": 0,
             },
             "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens()},
+            "output_tokens_details": usage["completion_tokens_details"],
             "total_tokens": usage["total_tokens"],
         }
-
-    def _reasoning_tokens(self) -> int:
-        return reasoning_tokens(
-            self.choice.sample.token_ids,
-            self.items.units,
-            self._parsing,
-            self.logprob_format.tokenizer,
-            self._prompt_end,
-        )

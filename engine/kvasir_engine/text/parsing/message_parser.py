@@ -159,6 +159,8 @@ class MessageParser:
         """Calls that have begun, those that the client has already included."""
         self.complete = False
         """The last call is complete."""
+        self.units: dict[Kind, int] = {}
+        """Characters so far by kind, those that are not sent included."""
 
     @property
     def finished_with_calls(self) -> bool:
@@ -187,6 +189,7 @@ class MessageParser:
 
     def _sent(self, piece: Piece) -> Piece | None:
         """The part of a piece that is to be sent."""
+        self.units[piece.kind] = self.units.get(piece.kind, 0) + len(piece.text)
         if piece.kind is Kind.CALL:
             if self._one_call and self.calls:
                 self._dropping = True

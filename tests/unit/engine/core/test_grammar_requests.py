@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from kvasir_engine.core.grammar_requests import GrammarRequests
-from kvasir_engine.grammar.compiler import Compilation, CompilerBusyError
+from kvasir_engine.grammar import compiler as compiler_module
+from kvasir_engine.grammar.compiler import Compilation, CompilerBusyError, Effort
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.messages import Rejected
 from kvasir_engine.request import EngineRequest
@@ -73,9 +73,13 @@ def test_a_constraint_that_does_not_compile_is_a_400(
     assert refusal == Rejected(1, 400, sentence, "structured_outputs")
 
 
-def test_one_that_takes_too_long_is_a_400(requests: GrammarRequests, compiler: Compiler) -> None:
+def test_one_that_takes_too_long_is_a_400(
+    requests: GrammarRequests, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests.begin(request())
-    compiler.compilation.began = time.monotonic() - 3600
+    compiler.compilation.effort = Effort()
+    assert requests.take_ended() == []
+    monkeypatch.setattr(compiler_module, "MAX_SECONDS", 0.0)
     [(_, refusal)] = requests.take_ended()
     assert isinstance(refusal, Rejected)
     assert (refusal.status, len(requests)) == (400, 0)

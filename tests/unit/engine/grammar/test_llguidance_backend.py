@@ -58,6 +58,16 @@ def test_random_outputs_of_random_schemas_are_valid(backend: GuidanceBackend, se
             ["[" + " " * 40 + "1]"],
         ),
         ({"type": "integer", "minimum": -3, "maximum": 12}, ["-3", "0", "12"], ["-4", "13", "1.0"]),
+        (
+            {"type": "number", "multipleOf": 0.01, "minimum": 0.05, "exclusiveMaximum": 2},
+            ["0.05", "0.07", "1.5", "1.99"],
+            ["0.04", "0.055", "2"],
+        ),
+        (
+            {"type": "integer", "multipleOf": 7, "minimum": -10, "maximum": 20},
+            ["-7", "0", "14"],
+            ["-14", "21", "1"],
+        ),
     ],
 )
 def test_what_schemas_take(

@@ -64,6 +64,26 @@ def test_what_each_language_takes(
 
 
 @pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "number", "multipleOf": 1},
+        {"type": "integer", "multipleOf": 0.5},
+        {"properties": {"a": {"type": "integer", "multipleOf": 2, "minimum": 1}}},
+    ],
+)
+def test_multiples_that_the_library_would_leave_out_are_refused(
+    backend: XGrammarBackend, schema: Any
+) -> None:
+    with pytest.raises(ConstraintError, match="multipleOf of integers without bounds only"):
+        matcher_of(backend, {"json": schema})
+
+
+def test_a_property_may_be_named_like_a_keyword(backend: XGrammarBackend) -> None:
+    named = {"type": "object", "properties": {"multipleOf": {"type": "number"}, "minimum": {}}}
+    assert takes(backend, {"json": named}, '{"multipleOf": 0.5}')
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "words"),
     [
         ("regex", "(", "^Regex parsing error at position 2: The parenthesis is not closed$"),

@@ -65,6 +65,17 @@ def test_what_takes_too_long_is_killed() -> None:
     os.close(read)
 
 
+def computes_for_ever() -> str:
+    while True:
+        pass
+
+
+def test_time_that_a_busy_machine_takes_is_not_counted() -> None:
+    assert asked(computes_for_ever) == TOO_LONG
+    wait = 2 * compile_server.MAX_CPU_SECONDS
+    assert asked(lambda: str(threading.Event().wait(wait))) == ("False", "")
+
+
 @pytest.mark.parametrize(
     "work",
     [

@@ -32,6 +32,7 @@ async def test_a_unary_answer(server, client):
     assert answer.usage.completion_tokens == 9
     assert answer.usage.prompt_tokens == len("<user>hi<assistant>")
     assert answer.usage.prompt_tokens_details.cached_tokens == 4
+    assert answer.usage.completion_tokens_details.reasoning_tokens == 0
     [request] = server.core.requests
     assert server.core.tokenizer.decode(request.prompt_token_ids) == "<user>hi<assistant>"
 

@@ -14,66 +14,12 @@ from support.answer_texts import (
     TOOLS,
     Answer,
 )
-from support.engine_server import EOS
 
-from kvasir.text.chat_template import ChatTemplate
-from kvasir_engine.text.parsing.message_parser import Parsing
-
-TEMPLATE = """{%- if tools %}{{ '<tools>' }}
-{{- tools | tojson if tools | length == 1 else tools[0].function.name }}
-{%- endif -%}
-{%- for m in messages -%}
-{{ '<' + m.role + '>' }}{{ m.content or '' }}
-{%- for call in m.tool_calls or [] %}{{ call.function.name }}={{ call.function.arguments.city }}
-{%- endfor -%}
-{%- endfor -%}
-{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif -%}
-{%- if reasoning_effort %}{{ '~' + reasoning_effort }}{% endif -%}
-{%- if enable_thinking is false %}{{ '<think></think>' }}{% endif -%}
-{%- if open_thinking %}{{ '<think>\n' }}{% endif -%}"""
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 PATH = "/v1/chat/completions"
 BOTH = next(answer for answer in TOOL_ANSWERS if answer.content and answer.calls)
 PYTHONIC = next(a for a in TOOL_ANSWERS if a.format == "pythonic" and len(a.calls) == 2)
 HERMES = next(answer for answer in TOOL_ANSWERS if answer.format == "hermes" and answer.calls)
-
-
-@pytest.fixture
-def start(start_server: Any) -> Any:
-    """start(answer, tools=..., reasoning=...): a server whose model gives that answer."""
-
-    async def started(answer: Any, *, large: bool = False, **formats: str) -> Any:
-        # What a body worker reads by itself
-        flags = {"tool_call_parser": formats_of(answer).get("tools", "none")} if large else {}
-        template = {"chat_template": TEMPLATE} if large else {}
-        server = await start_server(fleet_secret="fleet", **template, **flags)
-        encoded = server.core.tokenizer.encode
-        if isinstance(answer, Answer):
-            server.core.text = answer.text
-            formats = formats or formats_of(answer)
-        else:
-            server.core.text = answer
-        server.core.tokens = lambda seed, sample: [
-            *encoded(server.core.text),
-            EOS,
-        ]
-        model = server.app.state.server.model
-        model.chat_template = ChatTemplate(TEMPLATE)
-        model.parsing = Parsing.choose(
-            server.core.tokenizer,
-            None,
-            **{"tools": "none", "reasoning": "none", **formats},
-        )
-        server.app.state.server.preparer._parsing = model.parsing
-        return server
-
-    return started
-
-
-def formats_of(answer: Answer) -> dict[str, str]:
-    if answer in HARMONY_ANSWERS:
-        return {"tools": "openai", "reasoning": "openai_gptoss"}
-    return {"reasoning" if answer in REASONING_ANSWERS else "tools": answer.format}
 
 
 def body_of(answer: Answer) -> dict[str, Any]:
@@ -159,6 +105,22 @@ async def test_a_stream_is_the_unary_answer_in_parts(
     server.core.tokens_a_batch = tokens_a_batch
     parts = await streamed(client, body)
     assert [comparable(choice) for choice in parts] == [comparable(choice) for choice in whole]
+
+
+@pytest.mark.parametrize("fields", [{}, {"include_reasoning": False}, {"n": 2}])
+async def test_usage_counts_the_tokens_of_reasoning_shown_or_not(
+    start: Any, fields: dict[str, Any]
+) -> None:
+    server = await start(REASONING_ANSWERS[0])
+    client = server.openai()
+    body = {**body_of(REASONING_ANSWERS[0]), "extra_body": fields}
+    usage = (await client.chat.completions.create(**body)).usage
+    counted = usage.completion_tokens_details.reasoning_tokens
+    assert len(REASONING_ANSWERS[0].reasoning) <= counted < usage.completion_tokens
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    stream = await client.chat.completions.create(**body, stream=True, stream_options=options)
+    told = [chunk.usage.completion_tokens_details.reasoning_tokens async for chunk in stream]
+    assert told[-1] == counted
 
 
 @pytest.mark.parametrize("tokens_a_batch", [1, 3])
@@ -274,124 +236,3 @@ async def test_a_large_body_is_read_by_a_worker_alike(start: Any) -> None:
     assert list(map(comparable, answer.json()["choices"])) == list(map(comparable, small))
     one, other = server.core.requests
     assert one.prompt_token_ids == other.prompt_token_ids
-
-
-async def test_two_megabytes_of_results_are_too_long(start: Any) -> None:
-    server = await start("ok", tools="hermes")
-    messages = [{"role": "tool", "tool_call_id": "1", "content": "x" * 100_000}]
-    error = (await server.post(PATH, {**CHAT, "messages": messages, "tools": TOOLS})).json()[
-        "error"
-    ]
-    assert error["code"] == "context_length_exceeded"
-
-
-CYCLE = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
-TREE = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#/$defs/x"}}}
-DEEP: dict[str, Any] = {}
-for _ in range(200):
-    DEEP = {"properties": {"x": DEEP}}
-
-
-def tool(name: Any = "f", **fields: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, **fields}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        (
-            {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
-            "tool_choice",
-            "names 'g', which is not in tools",
-        ),
-        ({"tools": [tool()], "tool_choice": "any"}, "tool_choice", 'must be "auto", "none"'),
-        ({"tool_choice": "auto"}, "tool_choice", "needs tools"),
-        ({"tools": "f"}, "tools", "must be"),
-        ({"tools": [tool(), tool()]}, "tools[1].function.name", "stands twice (tools[0]"),
-        ({"tools": [tool(f"f{at}") for at in range(10_000)]}, "tools", "at most 1024 tools"),
-        ({"tools": [7]}, "tools[0]", "must be"),
-        ({"tools": [{"type": "mcp", "function": {"name": "f"}}]}, "tools[0]", "not supported"),
-        ({"tools": [tool("a b")]}, "tools[0].function.name", "letters, digits"),
-        ({"tools": [tool(None)]}, "tools[0].function.name", "not None"),
-        ({"tools": [tool(description=1)]}, "tools[0].function.description", "a string"),
-        (
-            {"tools": [tool(strict=True, parameters={"properties": {"a": {"not": {}}}})]},
-            "tools[0].function.parameters",
-            "#/properties/a/not cannot be enforced",
-        ),
-        (
-            {"tools": [tool()], "tool_choice": "required", "ignore_eos": True},
-            "ignore_eos",
-            "ignore_eos does not work together with tool_choice",
-        ),
-        (
-            {"tools": [tool()], "structured_outputs": {"grammar": 'root ::= "a"'}},
-            "structured_outputs",
-            "does not work together with tools",
-        ),
-        ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "a JSON schema"),
-        ({"tools": [tool(parameters=CYCLE)]}, "tools[0].function.parameters", "back to itself"),
-        ({"tools": [tool(parameters=DEEP)]}, "tools[0].function.parameters", "128 levels"),
-        ({"reasoning_effort": "huge"}, "reasoning_effort", "none, minimal, low"),
-        ({"parallel_tool_calls": "no"}, "parallel_tool_calls", "must be"),
-    ],
-)
-async def test_bad_tools_are_refused_in_a_sentence(
-    start: Any, fields: dict[str, Any], param: str, words: str
-) -> None:
-    server = await start("ok", tools="hermes")
-    answer = await server.post(PATH, {**CHAT, **fields})
-    error = answer.json()["error"]
-    assert answer.status_code == 400, error
-    assert (error["type"], error["param"]) == ("invalid_request_error", param)
-    assert words in error["message"]
-    assert server.core.requests == []
-
-
-@pytest.mark.parametrize("fields", [{}, {"parameters": TREE}, {"parameters": {}}])
-async def test_schemas_that_name_themselves_in_their_parts_are_taken(
-    start: Any, fields: dict[str, Any]
-) -> None:
-    server = await start("ok", tools="hermes")
-    body = {**CHAT, "tools": [tool(**fields)], "tool_choice": "auto", "max_tokens": 5}
-    assert (await server.post(PATH, body)).status_code == 200
-
-
-async def test_a_model_without_a_known_format_calls_no_tools(start: Any) -> None:
-    server = await start("ok")
-    body = {**CHAT, "tools": [tool()], "max_tokens": 5}
-    error = (await server.post(PATH, body)).json()["error"]
-    assert error["param"] == "tools"
-    assert "--tool-call-parser NAME" in error["message"]
-    assert (await server.post(PATH, {**body, "tool_choice": "none"})).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"tools": [tool()]}, "tools"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
-        (
-            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
-            "messages[0]",
-        ),
-    ],
-)
-async def test_a_template_that_knows_no_tools_is_named(
-    start: Any, fields: dict[str, Any], param: str
-) -> None:
-    server = await start("ok", tools="hermes")
-    server.app.state.server.model.chat_template = ChatTemplate("{{ messages[0].content }}")
-    error = (await server.post(PATH, {**CHAT, **fields})).json()["error"]
-    assert error["param"] == param
-    assert "chat template" in error["message"]
-    assert "--chat-template FILE" in error["message"]
-
-
-@pytest.mark.parametrize("name", ["tools", "tool_choice", "reasoning_effort"])
-async def test_a_completion_says_where_these_belong(start: Any, name: str) -> None:
-    server = await start("ok")
-    body = {"model": "tiny", "prompt": "x", name: "auto"}
-    error = (await server.post("/v1/completions", body)).json()["error"]
-    assert error["param"] == name
-    assert "use /v1/chat/completions" in error["message"]

@@ -46,7 +46,6 @@ def test_each_kind_is_an_item_and_a_broken_call_is_incomplete() -> None:
     calls = [each for each in items.all() if each["type"] == "function_call"]
     assert [each["call_id"] for each in calls] == ["call_0", "call_1"]
     assert len({each["id"] for each in items.all()}) == 5
-    assert items.units == {Kind.REASONING: 3, Kind.CONTENT: 11, Kind.CALL: 11}
 
 
 def test_steps_do_not_depend_on_the_cuts() -> None:
