@@ -16,8 +16,8 @@ async def test_everything_has_an_end_and_one_slot(redis_server) -> None:
     store = RedisSpend(url, 3)
     await store.open()
     await store.add(BATCH)
-    redis = Redis.from_url(url)
-    keys = {key.decode() for key in await redis.keys("*")}
+    redis = Redis.from_url(url, decode_responses=True)
+    keys = {str(key) for key in await redis.keys("*")}
     assert len(keys) == 4
     assert all(key.startswith("kvasir:{spend}:") for key in keys)
     ends = [await redis.ttl(key) for key in sorted(keys)]

@@ -1,6 +1,7 @@
 """One token: what is taken, and why others are not."""
 
 import base64
+import hmac
 import json
 import time
 
@@ -117,8 +118,7 @@ def test_a_public_key_is_no_secret() -> None:
     )
     head = encoded({"alg": "HS256", "kid": "k1"})
     claims = encoded({"iss": URL, "aud": "kvasir", "exp": 4102444800, "tenant": "team-a"})
-    signed = jwt.get_algorithm_by_name("HS256")
-    mac = encoded(type(signed)(signed.SHA256).sign(f"{head}.{claims}".encode(), pem))
+    mac = encoded(hmac.digest(pem, f"{head}.{claims}".encode(), "sha256"))
     assert why_not(f"{head}.{claims}.{mac}") is Reason.ALGORITHM
 
 
