@@ -28,7 +28,7 @@ from kvasir_router.spend.spend_ledger import SpendLedger
 from kvasir_router.store_error import StoreError
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
-from kvasir_router.wire.forwarding.client_address import ForwardedError
+from kvasir_router.wire.http_request import RequestError
 from kvasir_router.wire.responses import error_object
 
 _MAX_SMALL_BODY = 4096
@@ -208,7 +208,7 @@ class AdminRoutes:
         lines = [b"x-forwarded-for:" + value.encode("latin-1") for value in values]
         try:
             return proxies.client_of(lines, peer)
-        except ForwardedError:
+        except RequestError:
             return peer
 
     def _authorize(self, request: Request) -> None:

@@ -63,9 +63,9 @@ class SpendLedger:
             return
         self._pending[who] = amounts
 
-    def elsewhere(self, key: str, unix: float) -> int:
+    def elsewhere(self, key: str, unix: float) -> float:
         """Return the tokens that a key has used today before this router began, and in others."""
-        return self._elsewhere.get(key, 0) if unix // DAY_SECONDS == self._day else 0
+        return float(self._elsewhere.get(key, 0)) if unix // DAY_SECONDS == self._day else 0.0
 
     async def open(self) -> None:
         """Open the store and learn what was spent today. Raises StoreError for a file that cannot

@@ -15,7 +15,7 @@ from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
-from kvasir_router.wire.forwarding.client_address import ForwardedError, peer_of
+from kvasir_router.wire.forwarding.client_address import BAD_FORWARDED, peer_of
 from kvasir_router.wire.http_request import Request, RequestError
 
 # Bytes a client may be behind before its replica is paused, and has to be to go on.
@@ -295,7 +295,7 @@ class ClientConnection(GatewayClient):
             if not item.client:
                 try:
                     item.client = self._client_of(item)
-                except ForwardedError as refusal:
+                except RequestError as refusal:
                     self._refuse(refusal)
                     return
             self._busy = True
@@ -304,7 +304,7 @@ class ClientConnection(GatewayClient):
             self._gateway.handle(self, item)
 
     def _client_of(self, request: Request) -> str:
-        """Return whose request it is. Raises ForwardedError."""
+        """Return whose request it is. Raises RequestError."""
         if not self._is_proxy:
             return self.address
         return self._gateway.clients.proxies.client_of(request.lines, self.address)
@@ -354,7 +354,7 @@ class ClientConnection(GatewayClient):
         )
         self._send_last(responses.in_form_of(self._parser.endpoint, answer))
         self._gateway.refused(refusal, self.address)
-        if isinstance(refusal, ForwardedError):
+        if refusal.code == BAD_FORWARDED:
             self._gateway.metrics.proxy_headers_refused["forwarded_for"] += 1
 
     def _send_last(self, answer: responses.Answer) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from kvasir_router.wire.forwarding.proxy_header import address_text
 from kvasir_router.wire.http_request import RequestError
 
+BAD_FORWARDED = "bad_forwarded_for"
+"""Code of the refusal of an X-Forwarded-For."""
 MAX_HOPS = 32
 """Proxies that a request may have come through."""
 _HEADER = b"x-forwarded-for:"
@@ -18,10 +20,6 @@ _BAD = (
 )
 
 Networks = tuple[IPv4Network | IPv6Network, ...]
-
-
-class ForwardedError(RequestError):
-    """An X-Forwarded-For of a trusted proxy that says nothing."""
 
 
 class TrustedProxies:
@@ -39,7 +37,7 @@ class TrustedProxies:
     def client_of(self, lines: Iterable[bytes], peer: str) -> str:
         """Return the client of a request with these header lines on a connection from `peer`, which
         is trusted: read from the end, the first address that is not a trusted proxy's, as each
-        proxy adds the one that it saw. Raises ForwardedError."""
+        proxy adds the one that it saw. Raises RequestError."""
         values = [line[len(_HEADER) :] for line in lines if line[:16].lower() == _HEADER]
         if not values:
             return peer
@@ -50,7 +48,7 @@ class TrustedProxies:
             if not self._trusted(address):
                 return address
         if len(hops) > MAX_HOPS:
-            raise ForwardedError(400, _BAD, "bad_forwarded_for")
+            raise RequestError(400, _BAD, BAD_FORWARDED)
         return address
 
 
@@ -87,7 +85,7 @@ def peer_of(sock: Any) -> str:
 
 def _hop(text: str) -> str:
     """Return the address of `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`. Raises
-    ForwardedError."""
+    RequestError."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -97,4 +95,4 @@ def _hop(text: str) -> str:
             raise ValueError
         return address_text(text)
     except ValueError:
-        raise ForwardedError(400, _BAD, "bad_forwarded_for") from None
+        raise RequestError(400, _BAD, BAD_FORWARDED) from None
