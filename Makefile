@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
+.PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal plugin docs bench readme clean \
   cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
 
 # Where it is set, every process would rewrite and compile the tests anew.
@@ -7,6 +7,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PORT ?= 8080
+# Of the plugin's archives, once they are published, and of the project.
+PLUGIN_URL ?= https://example.com/releases
+PLUGIN_HOMEPAGE ?= https://example.com/kvasir
 HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
 LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
@@ -70,6 +73,7 @@ lock: install  ## resolve every set anew into locks/
 	  case $$set in sim|engine|download) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
 	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
 	@for group in clients engines; do $(LOCK) --group $$group -o locks/$$group.txt || exit 1; done
+	@$(LOCK) pyproject.toml -o locks/plugin.txt
 	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
 	@echo "pip-audit>=2.10.1" | $(LOCK) - -o locks/audit.txt
 
@@ -96,6 +100,9 @@ engine-docs: install  ## write the table of docs/engine_types.md from the table 
 
 terminal: install  ## draw docs/images/terminal.svg from a real `kvasir up` and `kvasir chat`
 	$(BIN)/python scripts/record_terminal.py
+
+plugin: install  ## build `kubectl kvasir` as one file a platform, with krew's manifest, into build/plugin
+	@$(BIN)/python scripts/build_plugin.py --base-url $(PLUGIN_URL) --homepage $(PLUGIN_HOMEPAGE)
 
 docs: install  ## build the site into build/site: strict, and readable offline
 	@[ -x .venv/docs/bin/python ] || .venv/tools/bin/uv venv -q --python $(BIN)/python .venv/docs

@@ -21,6 +21,7 @@ import yaml
 from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shell
 
 from kvasir.cli.commands import COMMANDS, load_command
+from kvasir.cli.kubectl.plugin_commands import PLUGIN_COMMANDS
 from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.access_tokens.issuers import IssuerFile
@@ -39,8 +40,10 @@ FOREIGN_FLAGS = {
 }
 """Flags of vLLM and SGLang."""
 KVASIR = re.compile(r"(?:^\s*(?:\w+=\S+ )*|bin/|\| )kvasir ([a-z][^|&>;]*)")
+PLUGIN = re.compile(r"\bkubectl kvasir ([a-z][^|&>;)]*)")
 FOLDERS = ("api/", "benchmarks/", "charts/", "docs/", "e2e/", "images/", "manifests/", "scripts/")
 _COMMANDS = {info.name: info for info in COMMANDS}
+_PLUGIN_COMMANDS = {info.name: info for info in PLUGIN_COMMANDS}
 SERVE = _COMMANDS["serve"]
 
 
@@ -78,6 +81,15 @@ def test_kvasir_commands_in_blocks_parse(page: str) -> None:
             parse(load_command(_COMMANDS[words[0]]), words)
 
 
+@pytest.mark.parametrize("page", CURRENT)
+def test_commands_of_the_plugin_in_blocks_parse(page: str) -> None:
+    shown = [line for _, text in blocks(page) for line in text.splitlines() if "$ kubectl" in line]
+    for found in map(PLUGIN.search, [*shell(page), *shown]):
+        if found:
+            words = shlex.split(found[1])
+            parse(load_command(_PLUGIN_COMMANDS[words[0]]), words)
+
+
 def unknown(words: list[str]) -> list[str]:
     """Return what of `words` no command has: the command itself, or flags of it."""
     if words[0] not in _COMMANDS:
@@ -102,7 +114,7 @@ def test_kvasir_commands_in_sentences_have_those_flags(page: str) -> None:
 @cache
 def every_flag() -> set[str]:
     """Return the flags of all commands, and those that this repository's scripts quote."""
-    waiting: list[Any] = [load_command(info) for info in COMMANDS]
+    waiting: list[Any] = [load_command(info) for info in (*COMMANDS, *PLUGIN_COMMANDS)]
     found = set(FOREIGN_FLAGS)
     while waiting:
         command = waiting.pop()

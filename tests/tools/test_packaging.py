@@ -87,6 +87,7 @@ def test_a_wheel_is_the_same_wherever_and_whenever_it_is_built(tmp_path: Path) -
         ("operator", ["--extra=operator"]),
         ("up", ["--extra=engine", "--extra=router"]),
         ("docs", ["--extra=docs"]),
+        ("plugin", []),
         ("dev", ["--extra=dev"]),
         ("clients", ["--group=clients"]),
         ("engines", ["--group=engines"]),

@@ -10,7 +10,7 @@ import typer
 from kvasir.cli.errors import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
-    from kvasir.cli.conversation.chat_client import ChatClient
+    from kvasir.cli.conversation.chat_client import ChatClient, ChatOptions
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 
@@ -46,22 +46,28 @@ def chat(
 ) -> None:
     """Talk to a model in the terminal."""
     from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, ChatOptions
-    from kvasir.cli.conversation.chat_session import Session
 
     try:
         with ChatClient(url, api_key) as client:
             options = ChatOptions(temperature, max_tokens)
-            session = Session(client, model or _only_model(client), system, options)
-            if sys.stdin.isatty():
-                import readline  # noqa: F401  (gives input() editing and history)
-
-                session.talk(lambda: input("> "))
-                return
-            session.say(_standard_input())
+            converse(client, model or _only_model(client), system, options)
     except AddressError as error:
         fail(error, EXIT_USAGE)
     except ChatError as error:
         fail(error)
+
+
+def converse(client: ChatClient, model: str, system: str | None, options: ChatOptions) -> None:
+    """Talk in the terminal; where input is none, it is one message. Raises ChatError."""
+    from kvasir.cli.conversation.chat_session import Session
+
+    session = Session(client, model, system, options)
+    if sys.stdin.isatty():
+        import readline  # noqa: F401  (gives input() editing and history)
+
+        session.talk(lambda: input("> "))
+        return
+    session.say(_standard_input())
 
 
 def _standard_input() -> str:

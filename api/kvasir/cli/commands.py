@@ -13,7 +13,8 @@ GROUP = "kvasir.commands"
 """The entry point group under which each installed part brings its commands."""
 
 
-_COMPLETION_OPTIONS = ("install_completion", "show_completion")
+COMPLETION_OPTIONS = ("install_completion", "show_completion")
+"""Parameters that Typer adds to a command that installs its completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class CommandInfo:
     """The extra of the `kvasir` distribution that brings what the command imports."""
     target: str | None = None
     """module:attribute of a command of this package; others are found by entry point."""
+    group: str = GROUP
+    """Entry point group in which such others are found."""
 
 
 COMMANDS = (
@@ -84,7 +87,7 @@ def load_command(info: CommandInfo) -> Any:
     command = typer.main.get_command(app)
     command.name = info.name
     # Typer gives each app its own completion options; only the root's install a working script.
-    command.params = [p for p in command.params if p.name not in _COMPLETION_OPTIONS]
+    command.params = [p for p in command.params if p.name not in COMPLETION_OPTIONS]
     return command
 
 
@@ -106,12 +109,13 @@ def stub(info: CommandInfo) -> TyperCommand:
 
 def _entry_point(info: CommandInfo) -> EntryPoint | None:
     if info.target is not None:
-        return EntryPoint(info.name, info.target, GROUP)
-    return next(iter(entry_points(group=GROUP, name=info.name)), None)
+        return EntryPoint(info.name, info.target, info.group)
+    return next(iter(entry_points(group=info.group, name=info.name)), None)
 
 
 def _unavailable(info: CommandInfo, missing: str | None = None) -> CommandUnavailableError:
     cause = f" ({missing} is missing)" if missing else ""
+    wanted = f"kvasir[{info.extra}]" if info.extra else "kvasir"
     return CommandUnavailableError(
-        f"{info.name} is not installed{cause}; install with pip install 'kvasir[{info.extra}]'"
+        f"{info.name} is not installed{cause}; install with pip install '{wanted}'"
     )

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from kvasir.cli.commands import COMMANDS, CommandUnavailableError, absence, load_command, stub
+from kvasir.cli.commands import (
+    COMMANDS,
+    CommandInfo,
+    CommandUnavailableError,
+    absence,
+    load_command,
+    stub,
+)
 from kvasir.cli.errors import EXIT_INTERRUPTED
-
-_INFO = {info.name: info for info in COMMANDS}
 
 _EPILOG = """\b
 Examples:
@@ -29,15 +35,18 @@ Completion in your shell: kvasir --install-completion"""
 class LazyGroup(TyperGroup):
     """Lists commands by their one-line help and imports one when it is resolved."""
 
+    infos: ClassVar[Mapping[str, CommandInfo]] = {info.name: info for info in COMMANDS}
+    """The commands, by name."""
+
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands.update({name: stub(info) for name, info in _INFO.items()})
+        self.commands.update({name: stub(info) for name, info in self.infos.items()})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        if name in _INFO:
+        if name in self.infos:
             try:
-                command = load_command(_INFO[name])
+                command = load_command(self.infos[str(name)])
             except CommandUnavailableError as error:
                 # Completion of an absent command's options has nothing to offer.
                 if not ctx.resilient_parsing:
@@ -49,7 +58,7 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             # Parts load most of themselves only when they run.
-            cause = absence(_INFO[ctx.invoked_subcommand], error)
+            cause = absence(self.infos[str(ctx.invoked_subcommand)], error)
             if cause is error:
                 raise
             ctx.fail(str(cause))
@@ -72,10 +81,11 @@ def _root(ctx: typer.Context) -> None:
         print(ctx.get_help())
 
 
-def run() -> int:
-    """Run the command line; its exit status. Raises KeyboardInterrupt and BrokenPipeError."""
+def run(app: typer.Typer = app, name: str = "kvasir") -> int:
+    """Run the command line of `app`, which users know as `name`; its exit status. Raises
+    KeyboardInterrupt and BrokenPipeError."""
     try:
-        status = typer.main.get_command(app).main(prog_name="kvasir", standalone_mode=False)
+        status = typer.main.get_command(app).main(prog_name=name, standalone_mode=False)
     except TyperException as error:
         _report(error)
         return error.exit_code

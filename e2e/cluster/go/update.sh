@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes go.mod and go.sum of the modules anew, for new versions:
-#   KUBERNETES=1.34.2 OLDEST=1.32.13 NEWEST=1.37.2 COREDNS=v1.12.4 HELM=v3.19.0 e2e/cluster/go/update.sh
+#   KUBERNETES=1.34.2 OLDEST=1.32.13 NEWEST=1.37.2 COREDNS=v1.12.4 HELM=v3.19.0 KWOK=v0.8.0 e2e/cluster/go/update.sh
 # Kubernetes publishes its staging modules as v0.X while its own go.mod replaces them by
 # directories, which count only in the main module; so this module repeats the replacements. etcd is
 # the version that Kubernetes' own client is of.
@@ -52,3 +52,6 @@ fresh coredns
 (cd coredns && go get "github.com/coredns/coredns@$COREDNS" && go mod tidy)
 fresh helm
 (cd helm && go get -tool "helm.sh/helm/v3/cmd/helm@$HELM" && go mod tidy)
+# kwok itself asks for Go 1.26; only a benchmark needs it.
+fresh kwok
+(cd kwok && go get -tool "sigs.k8s.io/kwok/cmd/kwok@$KWOK" && go mod tidy)

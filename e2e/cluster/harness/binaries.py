@@ -113,14 +113,16 @@ OLDEST = Module("apiserver", {"apiserver-oldest": "."}, kubernetes_version=True,
 NEWEST = Module("apiserver", {"apiserver-newest": "."}, kubernetes_version=True)
 OTHERS = {"oldest": OLDEST, "newest": NEWEST}
 """API servers of the oldest supported version and of the newest, for tests without nodes."""
+KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+"""Simulated nodes, for benchmarks/operator_scale.py."""
 
 
 def binary(name: str) -> Path:
     """The built binary `name`. Raises HarnessError when it is not built yet."""
-    module = next(module for module in (*MODULES, *OTHERS.values()) if name in module.packages)
+    module = next(each for each in (*MODULES, *OTHERS.values(), KWOK) if name in each.packages)
     path = module.output / name
     if not path.is_file():
-        verb = "cluster-build" if module in MODULES else "versions-build"
+        verb = "versions-build" if module in OTHERS.values() else "cluster-build"
         raise HarnessError(f"{name} is not built: run `make {verb}` (once, some minutes)")
     return path
 

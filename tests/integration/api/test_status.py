@@ -117,7 +117,7 @@ def test_what_cannot_be_shown_is_one_sentence(control_plane, deployed, tmp_path)
     assert "There are no LLMDeployments in namespace" in empty.stdout
     account = f"{deployed}/default"
     refused = status(control_plane.kubeconfig_for(account), "-n", deployed)
-    assert "you may not read LLMDeployments" in refused.stderr
+    assert "you may not list llmdeployments.kvasir.dev in namespace" in refused.stderr
     nowhere = status(tmp_path / "absent")
     assert nowhere.returncode == 2
     assert "no cluster to ask" in nowhere.stderr

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from support.operators.operator_site import ACCOUNT, CHART, RIGHTS, Operator, Routers, Site
+from support.web_server import server
 
 from harness.binaries import binary
 from kvasir.cli.local.ports import free_ports
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
 from kvasir.resource.crd_writer import as_yaml
+
+__all__ = ["server"]
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,8 @@ def test_the_package_itself_brings_nothing() -> None:
         ),
         *("cli.main", "cli.download", "cli.status", "cli.deployment_status.tree", "kube"),
         *("cli.local.run_local", "cli.conversation.chat_session"),
+        *("cli.kubectl.plugin_group", "cli.kubectl.why_command", "cli.kubectl.logs_command"),
+        *("cli.kubectl.convert.conversion", "cli.kubectl.bundle.bundle_command"),
     ],
 )
 def test_no_part_brings_the_weight_of_another(module: str) -> None:

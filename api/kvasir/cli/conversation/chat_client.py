@@ -35,7 +35,9 @@ class AddressError(ChatError):
 class ChatClient:
     """A server at `url`, with or without its /v1."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, *, verify: bool = True) -> None:
+        """Without `verify` any certificate is good: for a tunnel that is authenticated itself.
+        Raises AddressError."""
         self.url = url.rstrip("/").removesuffix("/v1")
         if not self.url.startswith(("http://", "https://")):
             raise AddressError(f"--url {url!r} must begin with http:// or https://")
@@ -44,7 +46,9 @@ class ChatClient:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         try:
-            self._http = httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=timeout)
+            self._http = httpx.Client(
+                base_url=f"{self.url}/v1", headers=headers, timeout=timeout, verify=verify
+            )
         except httpx.InvalidURL as error:
             raise AddressError(f"--url {url!r} is no address: {error}") from None
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvasir.cli.deployment_status.pod_view import PodView, view_pod
+from kvasir.cli.deployment_status.workload_view import WorkloadView, view_workload
 from kvasir.kube.objects import label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType
@@ -15,6 +16,7 @@ from kvasir.resource.ownership.name_claims import names_of
 Object = Mapping[str, Any]
 
 _NORMALLY_FALSE = (ConditionType.PROGRESSING, ConditionType.DEGRADED)
+_NOT_WAITED_FOR = (*_NORMALLY_FALSE, ConditionType.CANARY_HEALTHY, ConditionType.SCALING_ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ class DeploymentView:
     fit: dict[str, Any] | None
     startup: dict[str, Any] | None
     claims: tuple[ClaimView, ...]
+    rollout: dict[str, Any] | None
+    """State of the canary, as the status has it."""
+    workloads: tuple[WorkloadView, ...]
     pods: tuple[PodView, ...]
+    routers: tuple[PodView, ...] | None
+    """The routers' pods; None where they may not be read."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, under the names a status has."""
@@ -77,19 +84,21 @@ def view_deployment(
     pods: Iterable[Object],
     claims: Iterable[Object],
     operator: str | None = None,
+    workloads: Iterable[Object] = (),
+    routers: Iterable[Object] | None = None,
 ) -> DeploymentView:
-    """`resource` (LLMDeployment) with those of `pods` and `claims` that are made for it, and why
-    its `operator` does nothing."""
+    """`resource` (LLMDeployment) with those of `pods`, `claims` and `workloads` (Deployments and
+    Jobs) that are made for it, the pods of the `routers`, and why its `operator` does nothing."""
     metadata, spec, status = resource["metadata"], resource["spec"], resource.get("status") or {}
     namespace, name = metadata["namespace"], metadata["name"]
     own = [pod for pod in pods if _belongs(pod, namespace, name)]
     views = sorted((view_pod(pod) for pod in own), key=lambda pod: (pod.component, pod.name))
     conditions = tuple(map(_condition, status.get("conditions") or ()))
-    model = spec["model"]
+    model = spec.get("model") or {}
     return DeploymentView(
         namespace=namespace,
         name=name,
-        model=model["uri"],
+        model=model.get("uri") or "of other servers",
         revision=model.get("revision"),
         names=tuple(names_of(resource)),
         phase=status.get("phase") or "Unknown",
@@ -105,7 +114,10 @@ def view_deployment(
         fit=status.get("fit"),
         startup=status.get("startup"),
         claims=tuple(_claim(claim) for claim in claims if _belongs(claim, namespace, name)),
+        rollout=status.get("rollout"),
+        workloads=tuple(view_workload(it) for it in workloads if _belongs(it, namespace, name)),
         pods=tuple(views),
+        routers=None if routers is None else tuple(map(view_pod, routers)),
     )
 
 
@@ -135,20 +147,26 @@ def _why(
     if not status:
         unknown = "no operator has looked at it; is the operator running, and for this namespace?"
         return operator or unknown
-    by_type = {condition.type: condition for condition in conditions}
-    ready = by_type.get(ConditionType.READY)
-    if ready is not None and ready.good:
+    if any(each.type == ConditionType.READY and each.good for each in conditions):
         return None
-    degraded = by_type.get(ConditionType.DEGRADED)
-    in_order = [by_type[kind] for kind in ConditionType if kind in by_type]
-    blocking = [c for c in in_order if not c.good and c.type not in _NORMALLY_FALSE]
-    if degraded is not None and degraded.good is False:
-        blocking.insert(0, degraded)
-    said = f"{blocking[0].reason}: {blocking[0].message}" if blocking else "it has no conditions"
+    obstacle = first_obstacle(conditions)
+    said = f"{obstacle.reason}: {obstacle.message}" if obstacle else "it has no conditions"
     troubled = next((pod for pod in pods if pod.why and not pod.ready), None)
     if troubled is not None and str(troubled.why) not in said:
         said += f" ({troubled.name}: {troubled.why})"
     return said
+
+
+def first_obstacle(conditions: Iterable[ConditionView]) -> ConditionView | None:
+    """Return the condition that stands in the way of Ready: Degraded, or the first of those that
+    come true one after the other; None where all is well."""
+    by_type = {condition.type: condition for condition in conditions}
+    degraded = by_type.get(ConditionType.DEGRADED)
+    if degraded is not None and degraded.good is False:
+        return degraded
+    in_order = [by_type[kind] for kind in ConditionType if kind in by_type]
+    bad = (each for each in in_order if not each.good and each.type not in _NOT_WAITED_FOR)
+    return next(bad, None)
 
 
 def _claim(claim: Object) -> ClaimView:

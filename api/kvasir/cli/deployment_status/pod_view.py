@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.kube.objects import condition, container_statuses, holds, is_terminating, label, name_of
+from kvasir.cli.deployment_status.workload_view import workload_of
+from kvasir.kube.objects import (
+    condition,
+    container_statuses,
+    holds,
+    is_terminating,
+    label,
+    name_of,
+    namespace_of,
+)
 from kvasir.kube.pod_problems import describe_exit, pod_problem
 from kvasir.models.download.progress import parse_progress
 from kvasir.resource import labels
@@ -16,11 +25,14 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One pod of a deployment."""
+    """One pod of a deployment, or a router's."""
 
+    namespace: str
     name: str
     component: str
-    """engine or download."""
+    """engine, download or router."""
+    workload: str | None
+    """Deployment or Job that made it."""
     node: str | None
     state: str
     """Kubernetes' phase, or what is more to the point: Terminating, CrashLoopBackOff, ..."""
@@ -29,13 +41,19 @@ class PodView:
     created: str
     why: str | None
     """Reason for not serving; None when it does or has done its work."""
+    image: str | None
+    ip: str | None
+    revision: str | None
+    """Revision of the deployment that it runs."""
 
 
 def view_pod(pod: Object) -> PodView:
     """Return the view of `pod` (v1.Pod)."""
     state, why = _state(pod)
     return PodView(
+        namespace=namespace_of(pod),
         name=name_of(pod),
+        workload=workload_of(pod),
         component=label(pod, labels.COMPONENT),
         node=pod["spec"].get("nodeName"),
         state=state,
@@ -43,6 +61,9 @@ def view_pod(pod: Object) -> PodView:
         restarts=sum(int(each.get("restartCount") or 0) for each in container_statuses(pod)),
         created=pod["metadata"].get("creationTimestamp", ""),
         why=why,
+        image=next((each.get("image") for each in pod["spec"].get("containers") or ()), None),
+        ip=(pod.get("status") or {}).get("podIP"),
+        revision=label(pod, labels.REVISION) or None,
     )
 
 
@@ -65,6 +86,8 @@ def _state(pod: Object) -> tuple[str, str | None]:
         return state, waiting.get("message")
     if label(pod, labels.COMPONENT) == labels.DOWNLOAD:
         return phase, None  # it does its work and ends; it is never asked whether it is ready
+    if label(pod, labels.COMPONENT) == labels.ROUTER:
+        return phase, "the router is not ready yet"
     if holds(pod, "ContainersReady"):
         return "NotRouted", "the engine is ready; not every router serves it yet"
     return phase, "the engine is not ready yet" if phase == "Running" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +12,10 @@ from rich.tree import Tree
 
 from kvasir.cli.deployment_status.deployment_view import ConditionView, DeploymentView
 from kvasir.cli.deployment_status.pod_view import PodView
+from kvasir.cli.deployment_status.workload_view import WorkloadView
 from kvasir.cli.printable import printable
 from kvasir.quantity import format_bytes
+from kvasir.resource import labels
 
 _PHASE_STYLES = {
     "Ready": "bold green",
@@ -23,12 +25,15 @@ _PHASE_STYLES = {
     "Unknown": "bold red",
 }
 _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
+WIDE_COLUMNS = 400
+"""Width of a terminal in which no line of a wide tree is broken."""
 _STARTUP = ("scheduleSeconds", "pullSeconds", "loadSeconds", "routeSeconds")
 
 
-def make_tree(view: DeploymentView, now: datetime | None = None) -> Tree:
+def make_tree(view: DeploymentView, now: datetime | None = None, *, is_wide: bool = False) -> Tree:
     """Return the tree of one deployment: why it is not ready, its conditions, its cache, its
-    pods."""
+    workloads with their pods, the routers; with image, address and revision of each pod, if it
+    `is_wide`."""
     tree = Tree(_title(view), guide_style="dim")
     if view.why is not None:
         tree.add(_text(("why not ready: ", "bold yellow"), (view.why, "yellow")))
@@ -40,12 +45,52 @@ def make_tree(view: DeploymentView, now: datetime | None = None) -> Tree:
         tree.add(line)
     if view.conditions:
         tree.add(Text("conditions", "bold")).add(_conditions(view.conditions))
-    pods = tree.add(_text(("pods", "bold"), ("" if view.pods else "  none", "dim")))
-    for pod in view.pods:
-        branch = pods.add(_pod(pod, now or datetime.now(UTC)))
-        if pod.why is not None:
-            branch.add(_text((pod.why, "yellow")))
+    _add_workloads(tree, view, now or datetime.now(UTC), is_wide)
     return tree
+
+
+def _add_workloads(tree: Tree, view: DeploymentView, now: datetime, is_wide: bool) -> None:
+    """Add the workloads with their pods, the pods that no workload made, and the routers."""
+    for workload in view.workloads:
+        branch = tree.add(_workload(workload))
+        if workload.why is not None:
+            branch.add(_text((workload.why, "yellow")))
+        _add_pods(branch, [it for it in view.pods if it.workload == workload.name], now, is_wide)
+    made = {workload.name for workload in view.workloads}
+    others = [pod for pod in view.pods if pod.workload not in made]
+    if others or not view.workloads:
+        _add_pods(tree.add(_text(("pods", "bold"), *_none(others))), others, now, is_wide)
+    if view.routers is not None:
+        ready = sum(pod.ready for pod in view.routers)
+        count = f"  {ready}/{len(view.routers)} ready" if view.routers else "  none"
+        branch = tree.add(_text(("routers", "bold"), (count, "" if ready else "red")))
+        _add_pods(branch, view.routers, now, is_wide)
+
+
+def _add_pods(branch: Tree, pods: Sequence[PodView], now: datetime, is_wide: bool) -> None:
+    for pod in pods:
+        leaf = branch.add(_pod(pod, now))
+        if is_wide:
+            told = (pod.ip, pod.image, f"revision {pod.revision}" if pod.revision else None)
+            leaf.add(_text(("  ".join(each for each in told if each), "dim")))
+        if pod.why is not None:
+            leaf.add(_text((pod.why, "yellow")))
+
+
+def _none(pods: Sequence[PodView]) -> Iterator[tuple[str, str]]:
+    if not pods:
+        yield "  none", "dim"
+
+
+def _workload(it: WorkloadView) -> Text:
+    counted = "finished" if it.kind == "Job" else "ready"
+    old = it.desired - it.updated if it.kind == "Deployment" else 0
+    return _text(
+        (it.role, "bold"),
+        (f"  {it.kind.lower()}/{it.name}", ""),
+        (f"  {it.ready}/{it.desired} {counted}", "" if it.ready == it.desired else "yellow"),
+        (f"  {old} of an older revision" if old > 0 else "", "yellow"),
+    )
 
 
 def _title(view: DeploymentView) -> Text:
@@ -70,10 +115,21 @@ def _facts(view: DeploymentView) -> Iterator[Text]:
         size = f", {claim.capacity}" if claim.capacity else ""
         bound = "" if claim.phase == "Bound" else "yellow"
         yield _text(("volume ", "bold"), (f"{claim.name} {claim.phase}{size}, {modes}", bound))
+    if view.rollout:
+        yield _text(("canary ", "bold"), (_canary(view.rollout), ""))
     if view.fit:
         yield _text(("fit    ", "bold"), (_fit(view.fit), ""))
     if view.startup:
         yield _text(("start  ", "bold"), (_startup(view.startup), ""))
+
+
+def _canary(rollout: Mapping[str, Any]) -> str:
+    said = f"{rollout.get('phase')} at step {rollout.get('step')} of {rollout.get('steps')}"
+    if (split := rollout.get("split")) and split.get("weight") is not None:
+        said += f", {split['weight']} % of the requests"
+    for name, sample in (rollout.get("samples") or {}).items():
+        said += f", {name} {sample.get('requests', 0)} samples"
+    return f"{said}: {rollout['message']}" if rollout.get("message") else said
 
 
 def _cache(cache: Mapping[str, Any]) -> str:
@@ -123,7 +179,7 @@ def _pod(pod: PodView, now: datetime) -> Text:
     restarts = f"  {pod.restarts} restarts" if pod.restarts else ""
     return _text(
         (f"{mark} ", style),
-        (pod.name, ""),
+        (f"{pod.namespace}/{pod.name}" if pod.component == labels.ROUTER else pod.name, ""),
         (f"  {pod.component}  {pod.state}", style),
         (f"  on {pod.node}" if pod.node else "", "dim"),
         (restarts, "yellow"),

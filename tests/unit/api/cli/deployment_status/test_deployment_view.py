@@ -210,6 +210,82 @@ def test_the_first_obstacle_is_the_reason(resource, why) -> None:
     assert view_deployment(resource, [], []).why.startswith(why)
 
 
+def test_what_nothing_waits_for_is_no_reason() -> None:
+    resource = with_conditions(
+        condition("CanaryHealthy", "Unknown", "TooFewSamples"),
+        condition("WorkloadReady", "False", "CanaryPaused", "Step 1 of 2"),
+        condition("ScalingActive", "False", "MetricsMissing"),
+    )
+    assert view_deployment(resource, [], []).why == "CanaryPaused: Step 1 of 2"
+
+
+def owned(pod: dict[str, Any], kind: str, owner: str) -> dict[str, Any]:
+    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": owner}]
+    pod["metadata"]["labels"]["pod-template-hash"] = "5c8"
+    return pod
+
+
+def test_pods_stand_under_what_made_them() -> None:
+    def made(name: str, spec: dict[str, Any], status: dict[str, Any], **labels: str) -> Any:
+        template = {"metadata": {"labels": {"kvasir.dev/revision": "r2", **labels}}}
+        metadata = {"namespace": "ml", "name": name, "labels": {"kvasir.dev/deployment": "qwen"}}
+        return {"metadata": metadata, "spec": {"template": template, **spec}, "status": status}
+
+    resource = copy.deepcopy(RESOURCE)
+    resource["status"]["rollout"] = {
+        "phase": "Analysing",
+        "step": 1,
+        "steps": 2,
+        "split": {"weight": 10},
+        "samples": {"canary": {"requests": 40}, "stable": {"requests": 360}},
+        "message": "Go on.",
+    }
+    late = condition("Progressing", "False", "ProgressDeadlineExceeded", "has timed out")
+    view = view_deployment(
+        resource,
+        [
+            owned(pod("qwen-5c8-a", **READY), "ReplicaSet", "qwen-5c8"),
+            owned(pod("qwen-canary-5c8-b"), "ReplicaSet", "qwen-canary-5c8"),
+            owned(pod("qwen-dl-c", "download"), "Job", "qwen-dl"),
+            pod("bare"),
+        ],
+        [],
+        workloads=[
+            made("qwen", {"replicas": 2}, {"readyReplicas": 1, "updatedReplicas": 1}),
+            made(
+                "qwen-canary",
+                {"replicas": 1},
+                {"conditions": [late]},
+                **{"kvasir.dev/track": "canary"},
+            ),
+            made("qwen-dl", {"backoffLimit": 3}, {"succeeded": 1}),
+        ],
+        routers=[pod("router-1", "router", podIP="10.0.0.1")],
+    )
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(make_tree(view, NOW, is_wide=True))
+    lines = [line.strip("│├└─ ✓✗?") for line in capture.get().splitlines()]
+    expected = (
+        "canary Analysing at step 1 of 2, 10 % of the requests, canary 40 samples, stable 360",
+        "engine  deployment/qwen  1/2 ready  1 of an older revision",
+        "qwen-5c8-a  engine",
+        "canary  deployment/qwen-canary  0/1 ready",
+        "has timed out",
+        "qwen-canary-5c8-b  engine",
+        "download  job/qwen-dl  1/1 finished",
+        "qwen-dl-c  download",
+        "pods",
+        "bare  engine",
+        "routers  0/1 ready",
+        "ml/router-1  router  Running",
+        "10.0.0.1",
+        "the router is not ready yet",
+    )
+    places = [next(i for i, line in enumerate(lines) if line.startswith(it)) for it in expected]
+    assert places == sorted(places)
+
+
 def test_the_reason_names_the_pod_that_is_in_trouble() -> None:
     resource = with_conditions(condition("WorkloadReady", "False", "Waiting", "0 of 2"))
     waiting = container({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})

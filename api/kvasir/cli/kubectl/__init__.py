@@ -1,0 +1,1 @@
+"""`kubectl kvasir`: the commands for people who run models on a cluster."""

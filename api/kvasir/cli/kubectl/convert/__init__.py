@@ -1,0 +1,1 @@
+"""`kubectl kvasir convert`: LLMDeployments of what other platforms have."""

@@ -1,0 +1,1 @@
+"""`kubectl kvasir chat`: a conversation through a cluster's router."""
