@@ -9,6 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import grpc_tools
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +17,7 @@ SOURCE = ROOT / "api/proto/kvasir"
 # protoc names Python modules after the path, so kvasir/engine/v1 is shown to it as
 # kvasir/wire/proto/engine/v1: the stubs then import each other where they are installed.
 PACKAGE = "kvasir/wire/proto"
+WELL_KNOWN = Path(grpc_tools.__file__).parent / "_proto"
 
 
 def generate(out: Path) -> list[Path]:
@@ -27,6 +29,7 @@ def generate(out: Path) -> list[Path]:
             [
                 "protoc",
                 f"--proto_path={PACKAGE}={SOURCE}",
+                f"--proto_path={WELL_KNOWN}",
                 f"--python_out={out}",
                 f"--pyi_out={out}",
                 f"--grpc_python_out={out}",

@@ -80,6 +80,7 @@ def _check(settings: RouterSettings, discovery: str) -> None:
             "a certificate and its key go together: give both or neither",
             param_hint="--tls-cert / --tls-key",
         )
+    _check_picker(settings)
     stores = ("--response-store", settings.responses.url), ("--spend-store", settings.spend.url)
     for option, url in stores:
         if settings.routers > 1 and url and is_file(url):
@@ -91,6 +92,21 @@ def _check(settings: RouterSettings, discovery: str) -> None:
         raise typer.BadParameter(
             f"{settings.port} is the API's port (--port) too; give one of them another",
             param_hint="--admin-port",
+        )
+
+
+def _check_picker(settings: RouterSettings) -> None:
+    picker = settings.picker
+    if (picker.cert is None) != (picker.key is None):
+        raise typer.BadParameter(
+            "a certificate and its key go together: give both or neither",
+            param_hint="--endpoint-picker-cert / --endpoint-picker-key",
+        )
+    if picker.port and picker.port in (settings.port, settings.admin_port):
+        option = "--port" if picker.port == settings.port else "--admin-port"
+        raise typer.BadParameter(
+            f"{picker.port} is that of {option} too; give one of them another",
+            param_hint="--endpoint-picker-port",
         )
 
 

@@ -89,6 +89,16 @@ SETS: dict[str, Object] = {
                 "enabled": True,
                 "parentRefs": [{"name": "gateway", "namespace": "infra"}],
                 "hostnames": ["models.example.com"],
+                "matches": [{"path": {"type": "PathPrefix", "value": "/llm/"}}],
+                "filters": [
+                    {
+                        "type": "URLRewrite",
+                        "urlRewrite": {
+                            "path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
+                        },
+                    }
+                ],
+                "timeouts": {"request": "1h"},
             },
             "tls": {"enabled": True, "secretName": "router-tls"},
             "pdb": {"maxUnavailable": "34%"},
@@ -111,6 +121,23 @@ SETS: dict[str, Object] = {
         "kserveNamespaces": ["kserve-b", "kserve-a"],
         "class": {"name": "production", "default": False},
         "test": {"model": "llama", "keySecret": "own-key"},
+    },
+    "pool": {
+        "global": REGISTRY,
+        "router": {
+            "httpRoute": {
+                "enabled": True,
+                "parentRefs": [{"name": "gateway", "namespace": "infra"}],
+                "backend": "pool",
+            },
+            "inferencePool": {
+                "enabled": True,
+                "annotations": {"team": "models"},
+                "failureMode": "FailOpen",
+                "bodyMode": "buffered",
+                "from": [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: "infra"}}}],
+            },
+        },
     },
     "bare": {
         "global": REGISTRY,

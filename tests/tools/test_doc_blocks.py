@@ -30,8 +30,8 @@ from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.policy.registry import check_policy
 
 LANGUAGES = {"sh", "yaml", "python", "javascript", "json", "mermaid", "text"}
-FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject"}
-"""Kinds of other projects that pages show; their fields are not checked."""
+FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject", "Gateway", "HTTPRoute", "InferencePool"}
+"""Kinds of other projects that pages show; their fields are not checked here."""
 FOREIGN_FLAGS = {
     flag
     for kind in ("vllm", "sglang")

@@ -59,6 +59,10 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- default (printf "%s-keys" (include "kvasir.fullname" .)) .Values.apiKeys.existingSecret -}}
 {{- end -}}
 
+{{- define "kvasir.pickerSecretName" -}}
+{{- default (printf "%s-picker-tls" (include "kvasir.fullname" .)) .Values.router.inferencePool.tls.existingSecret -}}
+{{- end -}}
+
 {{/* A Secret that is made where there is none. One that an older version of this chart made is in its
      release's manifest, from which it is taken: made again by the hook, as it is, with the annotation
      that keeps it when the manifest no longer has it. (context, name, data) */}}

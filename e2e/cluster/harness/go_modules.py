@@ -22,6 +22,16 @@ GATEWAY_API = (
     "v1.2.1",
     "h1:fZZ/+RyRb+Y5tGkwxFKuYuSRQHu9dZtbjenblleOLHM=",
 )
+INFERENCE_EXTENSION = (
+    "sigs.k8s.io/gateway-api-inference-extension",
+    "v1.0.0",
+    "h1:GsHvlu1Cn1t6+vrHoPdNNlpwKxf/y1HuQSlUjd58Ds8=",
+)
+ENVOY_API = (
+    "github.com/envoyproxy/go-control-plane/envoy",
+    "v1.36.0",
+    "h1:yg/JjO5E7ubRyKX3m07GF3reDNEnfOboJ0QySbH736g=",
+)
 PROMETHEUS_OPERATOR = (
     "github.com/prometheus-operator/prometheus-operator",
     "v0.79.2",

@@ -60,6 +60,8 @@ def read_engine(raw: msgspec.Raw) -> Placed:
         replica = _replica(pod, container, ports, http, engine)
         if replica is not None and engine is EngineKind.OPENAI:
             replica = replace(replica, custom=_custom_api(pod))
+    if replica is not None:
+        replica = replace(replica, namespace=pod.metadata.namespace)
     return _placed(pod, labels.DEPLOYMENT, replica)
 
 

@@ -113,6 +113,8 @@ class ReplicaSpec:
     """HTTP and gRPC over TLS."""
     node: str = ""
     """The machine that ends with all replicas on it; "" = unknown."""
+    namespace: str = ""
+    """Namespace of the LLMDeployment whose engine it is; "" = of none."""
     revision: str = ""
     """Revision of its template; "" = unknown."""
     canary: bool = False

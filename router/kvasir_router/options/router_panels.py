@@ -1,14 +1,18 @@
 """Groups of the flags of `kvasir router`, in the order of --help."""
 
-PANELS = ROUTING, ENGINES, FAILURES, KEYS, RESPONSES, WAITING, CLIENTS, TLS, WATCHING, STOPPING = (
-    "Routing",
-    "Engines",
-    "Failures",
-    "Keys",
-    "Responses",
-    "Waiting",
-    "Clients",
-    "TLS",
-    "Observation",
-    "Stopping",
+ROUTING = "Routing"
+ENGINES = "Engines"
+FAILURES = "Failures"
+KEYS = "Keys"
+RESPONSES = "Responses"
+WAITING = "Waiting"
+CLIENTS = "Clients"
+TLS = "TLS"
+PICKER = "Endpoint picker"
+WATCHING = "Observation"
+STOPPING = "Stopping"
+
+PANELS = (
+    *(ROUTING, ENGINES, FAILURES, KEYS, RESPONSES, WAITING),
+    *(CLIENTS, TLS, PICKER, WATCHING, STOPPING),
 )

@@ -9,6 +9,7 @@ from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.options.proxy_settings import ProxySettings
 from kvasir_router.options.response_settings import ResponseSettings
 from kvasir_router.options.router_panels import (
@@ -319,6 +320,7 @@ class RouterSettings:
         parse=parse.origins,
     )
     tls: Tls = group(Tls)
+    picker: PickerSettings = group(PickerSettings)
     slo: Slo = group(Slo)
     slo_by_model: Mapping[str, Slo] = flag(
         {},

@@ -16,6 +16,7 @@ from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort, listen, listen_for_operators, url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
+from kvasir_router.process.picker_port import PickerPort
 from kvasir_router.scaling.signals import SAMPLE_SECONDS
 from kvasir_router.tasks import SupervisedTasks
 
@@ -29,6 +30,7 @@ class RouterServer(RouterComponents):
         super().__init__(settings)
         self._watch = FleetWatch(self)
         self._port = ClientPort(self.gateway, settings.tls)
+        self.picker = PickerPort(self.gateway)
         self._statistics = Statistics(self.gateway)
         self._audit = audit = open_audit(settings.audit_log, sys.stdout.buffer, self.metrics)
         self._admin = AdminServer(self.gateway, self._statistics, self.spend, audit)
@@ -40,6 +42,7 @@ class RouterServer(RouterComponents):
         await self.load_keys()
         await self._watch.start()
         url = await self._port.open(sock)
+        await self.picker.open(self.settings.picker.port, shared=False)
         self.gateway.tasks.keep("scaling signals", self._statistics.sample, every=SAMPLE_SECONDS)
         self.gateway.tasks.keep("free memory", malloc_settings.give_back_freed)
         self._admin.start(admin_sock, self.gateway.tasks)
@@ -52,7 +55,9 @@ class RouterServer(RouterComponents):
         _log.info("stopping", drain_timeout=settings.drain_timeout)
         await asyncio.sleep(settings.pre_stop_delay)
         await self._port.close()
+        await self.picker.close()
         await self.gateway.drain(settings.drain_timeout)
+        await self.picker.stop()
         await self._watch.stop()
         await self._port.stop()
         await self._admin.stop()

@@ -1,7 +1,6 @@
 """Routing of each request of a process, and all that it needs for that."""
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -27,12 +26,12 @@ from kvasir_router.kept_responses.open_store import make_store
 from kvasir_router.kept_responses.response_routes import answer_for_one, is_for_one
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.client.client_registry import ClientRegistry, RegisteredClient
+from kvasir_router.proxy.client.client_registry import ClientRegistry
+from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.fallbacks import Fallbacks, answers_instead, model_line
 from kvasir_router.proxy.local_routes import LocalRoutes
-from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_reading import (
     add_salt,
@@ -52,25 +51,6 @@ from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
-
-
-class GatewayClient(RegisteredClient):
-    """Connection of a client, as the gateway needs it."""
-
-    def defect(self, request: Request) -> None:
-        """End the request in progress: the router's own code raised for it."""
-
-    def grown(self, size: int) -> None:
-        """The body of the request in progress has become longer by so many bytes. Raises
-        RequestError where there is no room for them."""
-
-    @property
-    @abstractmethod
-    def gone(self) -> bool:
-        """True when nobody is left to answer."""
-
-    def relay(self, relay: Relay) -> None:
-        """Let `relay` answer the request in progress."""
 
 
 class Gateway:
@@ -249,7 +229,7 @@ class Gateway:
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
             raise self._local.unknown_model(name, holder)
-        responses_kept = self._responses_for(request, target)
+        responses_kept = self._responses_for(client, request, target)
         if responses_kept is not None and not continued:
             previous = previous_response(request, envelope)
             if previous is not None:
@@ -289,7 +269,7 @@ class Gateway:
     ) -> None:
         target.model.decide(query)  # before its prompt is read, and its messages freed
         made, metrics = self._relay_services, self.metrics.model(target.model.name)
-        client.relay(Relay(made, client, query, target.model, metrics, ticket, fallbacks, received))
+        client.carry(made, query, target.model, metrics, ticket, fallbacks, received)
 
     def _fallbacks(
         self,
@@ -311,7 +291,7 @@ class Gateway:
 
         def go(target: Target, fallbacks: Fallbacks, received: float) -> None:
             try:
-                kept = self._responses_for(query.request, target) is not None
+                kept = self._responses_for(client, query.request, target) is not None
                 other = query_of_another(query, target, keeps=kept)
                 answers_instead(query.request, fallbacks.before.name, target.model.name)
                 self._relay(client, other, target, ticket, fallbacks, received)
@@ -322,9 +302,11 @@ class Gateway:
 
         return Fallbacks(first.model, find, go)
 
-    def _responses_for(self, request: Request, target: Target) -> KeptResponses | None:
+    def _responses_for(
+        self, client: GatewayClient, request: Request, target: Target
+    ) -> KeptResponses | None:
         """Return where an answer is kept, if it is a response, and of engines that keep none."""
-        if request.endpoint.events != "response" or self.responses is None:
+        if request.endpoint.events != "response" or not client.sees_answers:
             return None
         own = all(each.engine in OWN_ENGINES for each in target.model.spec.replicas)
         return self.responses if own else None

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from kvasir_router.options.router_settings import RouterSettings
@@ -24,7 +25,12 @@ def supervise(settings: RouterSettings) -> int:
 
     Raises ListenError when a port is taken.
     """
-    with _sockets(settings) as (listeners, admin_sock), _directory() as directory:
+    with (
+        _sockets(settings) as (listeners, admin_sock),
+        _picker_port(settings) as port,
+        _directory() as directory,
+    ):
+        settings = replace(settings, picker=replace(settings.picker, port=port))
         link_sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link_sock.bind(str(directory / "index.sock"))
         link_sock.listen(64)
@@ -58,6 +64,18 @@ def _sockets(settings: RouterSettings) -> Iterator[tuple[list[socket.socket], so
     finally:
         for sock in sockets:
             sock.close()
+
+
+@contextmanager
+def _picker_port(settings: RouterSettings) -> Iterator[int | None]:
+    """Keep the endpoint picker's port, on which each worker listens by itself."""
+    host, port, option = settings.host, settings.picker.port, "--endpoint-picker-port"
+    if port is None:
+        yield None
+        return
+    listen(host, port, option).close()
+    with listen(host, port, option, shared=True) as sock:
+        yield sock.getsockname()[1]
 
 
 @contextmanager

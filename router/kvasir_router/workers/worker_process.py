@@ -14,6 +14,7 @@ from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort
 from kvasir_router.process.components import RouterComponents
+from kvasir_router.process.picker_port import PickerPort
 from kvasir_router.telemetry.metric_families import families_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.responses import Answer, error
@@ -79,6 +80,7 @@ class RouterWorker(RouterComponents):
         self._known = asyncio.Event()
         self._tasks = gateway.tasks.child()
         self._port = ClientPort(gateway, settings.tls)
+        self._picker = PickerPort(gateway)
         self._questions = count()
         self._asked: dict[int, Callable[[Answer], None]] = {}
         gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
@@ -101,6 +103,7 @@ class RouterWorker(RouterComponents):
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
         if known.done():
             url = await self._port.open(control.listener)
+            await self._picker.open(self.settings.picker.port, shared=True)
             malloc_settings.settle()
             control.say(READY)
             form = compiled.in_use()
@@ -112,6 +115,7 @@ class RouterWorker(RouterComponents):
         await tasks.stop()
         await self._probes.stop()
         await self._port.stop()
+        await self._picker.stop()
         await self.close()
         _log.info("worker stopped", worker=self._slot)
 
@@ -126,6 +130,7 @@ class RouterWorker(RouterComponents):
             await self._port.close()
         else:
             self._port.leave()  # the socket stays open, and whoever comes is the other worker's
+        await self._picker.close()
         draining = self._tasks.run("drain", self.gateway.drain(self.settings.drain_timeout))
         second = self._tasks.run("control", control.word())
         await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)

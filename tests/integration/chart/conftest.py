@@ -8,7 +8,12 @@ from support.helm import charts, find, helm, helm_error, render, value_sets, val
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
 from harness.fixtures import running_plane
-from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
+from harness.go_modules import (
+    GATEWAY_API,
+    INFERENCE_EXTENSION,
+    PROMETHEUS_OPERATOR,
+    module_directory,
+)
 
 __all__ = [
     "charts",
@@ -22,6 +27,7 @@ __all__ = [
 
 FOREIGN = (
     (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+    (INFERENCE_EXTENSION, "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"),
     (
         PROMETHEUS_OPERATOR,
         "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",

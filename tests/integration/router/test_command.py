@@ -143,14 +143,31 @@ async def test_a_bad_file_at_the_start(config, start_process) -> None:
 
 async def test_a_port_that_is_taken(config, write_config, start_process) -> None:
     write_config(config, [])
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        router = await start_process(config, "--port", str(port), wait=False)
-        code, _, err = await router.ended()
+    for options in (
+        ["--port"],
+        ["--endpoint-picker-port"],
+        ["--workers=2", "--endpoint-picker-port"],
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            router = await start_process(config, *options, str(port), wait=False)
+            code, _, err = await router.ended()
+        assert code == 2
+        assert f"cannot listen on 127.0.0.1:{port}".encode() in err
+        assert options[-1].encode() in err
+        assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_an_endpoint_picker_without_its_certificate(
+    config, write_config, start_process, workers
+) -> None:
+    write_config(config, [])
+    files = ("--endpoint-picker-cert", "none.crt", "--endpoint-picker-key", "none.key")
+    option = ("--workers", workers, "--endpoint-picker-port", "0", *files)
+    code, _, err = await (await start_process(config, *option, wait=False)).ended()
     assert code == 2
-    assert f"cannot listen on 127.0.0.1:{port}".encode() in err
-    assert b"--port" in err
-    assert b"Traceback" not in err
+    assert b"cannot read none.crt: No such file or directory" in err
 
 
 async def test_the_secret_comes_from_a_file_or_the_environment(
@@ -180,6 +197,9 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         (["--config", "x", "--port", "70000"], "--port"),
         (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
         (["--config", "x", "--tls-cert", "c"], "give both or neither"),
+        (["--config", "x", "--endpoint-picker-key", "k"], "give both or neither"),
+        (["--config", "x", "--endpoint-picker-port", "8080"], "8080 is that of --port too"),
+        (["--config", "x", "--endpoint-picker-body-mode", "some"], "full_duplex"),
         (["--config", "x", "--response-store", "/data/x"], "must be of the form sqlite:///PATH"),
         (["--config", "x", "--spend-store", "/data/x"], "must be of the form sqlite:///PATH"),
         (

@@ -156,6 +156,25 @@ def test_the_charts_test_reaches_the_router_whoever_else_may_not(render, policie
     assert allows(policies("namespaced"), chat, router, labels.ROUTER_PORT)
 
 
+def test_gateways_reach_the_endpoint_picker_and_engines(render, policies) -> None:
+    there = policies("pool", allowedNamespaces=["infra"])
+    router, gateway = pod(render("pool"), "router"), End("infra", {"app": "gateway"}, "10.0.9.7")
+    assert allows(there, gateway, router, 9002)
+    assert allows(there, gateway, engine(), labels.HTTP_PORT)
+    assert not allows(there, gateway, engine(), labels.GRPC_PORT)
+    for stranger in (STRANGER, NEIGHBOUR, PRETENDER):
+        assert not allows(there, stranger, router, 9002)
+
+
+def test_the_pool_is_of_the_pods_that_the_operator_makes(render) -> None:
+    [pool] = [each for each in render("pool") if each["kind"] == "InferencePool"]
+    selected = pool["spec"]["selector"]["matchLabels"].items()
+    assert selected <= engine().labels.items()
+    for component in (labels.DOWNLOAD, labels.ROUTER, labels.OPERATOR):
+        assert not selected <= engine(component).labels.items()
+    assert pool["spec"]["targetPorts"] == [{"number": labels.HTTP_PORT}]
+
+
 def test_api_servers_reach_the_external_metrics(render, policies) -> None:
     operator = pod(render("everything"), "operator")
     there = policies("everything")

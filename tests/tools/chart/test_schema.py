@@ -5,6 +5,8 @@ import json
 import pytest
 import yaml
 
+REF = {"name": "gateway"}
+
 
 def leaves(tree, path=()):
     """Paths of all mappings' keys."""
@@ -79,6 +81,16 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
         ({"networkPolicy": {"routerFrom": [{}]}}, "/networkPolicy/routerFrom/0", "minProperties"),
         ({"commonLabels": {"a": "b c"}}, "/commonLabels/a", "does not match"),
         ({"test": {"device": "cuda"}}, "/test/device", "'cpu', 'sim'"),
+        (
+            {"router": {"inferencePool": {"failureMode": "Open"}}},
+            "/router/inferencePool/failureMode",
+            "'FailClose', 'FailOpen'",
+        ),
+        (
+            {"router": {"httpRoute": {"timeouts": {"request": "1 hour"}}}},
+            "/router/httpRoute/timeouts/request",
+            "does not match",
+        ),
     ],
 )
 def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
@@ -95,6 +107,14 @@ def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
         ({"router": {"tls": {"enabled": True}}}, "router.tls.secretName is empty: name the Secret"),
         ({"router": {"ingress": {"enabled": True}}}, "router.ingress.hosts is empty: name"),
         ({"router": {"httpRoute": {"enabled": True}}}, "parentRefs is empty: name the Gateway"),
+        (
+            {"router": {"httpRoute": {"enabled": True, "parentRefs": [REF], "backend": "pool"}}},
+            "backend is pool, and there is none: set router.inferencePool.enabled",
+        ),
+        (
+            {"watchNamespaces": ["a"], "router": {"inferencePool": {"enabled": True}}},
+            "engines of the release's namespace, kvasir, which watchNamespaces lacks: add it there",
+        ),
         (
             {"router": {"responses": {"volumeClaim": "c"}}},
             "in a file, which 2 routers cannot share: set router.replicas to 1, or name a Secret",

@@ -7,11 +7,14 @@ from typing import Protocol
 
 from kvasir_router.discovery.specs import OWN_ENGINES, EngineKind
 from kvasir_router.fleet.choice import Choice
+from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
+from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.attempts.stream_silence import StreamLimits, StreamSilence
 from kvasir_router.proxy.attempts.upstream_rendering import returned_lines
 from kvasir_router.proxy.failures.failure import Failure, Kind, broken
 from kvasir_router.tasks import SupervisedTasks
+from kvasir_router.wire.query import Query
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
 HELD_BYTES = 256 * 1024
@@ -55,7 +58,7 @@ class AttemptObserver:
         """End the request: one of these has raised."""
 
 
-class UpstreamRequest:
+class UpstreamRequest(Assignment):
     """Counted by its replica from its making until `leave`, which every way out goes through.
 
     Nothing here awaits, except for opening a connection when none is idle. The observer hears of
@@ -66,17 +69,18 @@ class UpstreamRequest:
     def __init__(
         self,
         observer: AttemptObserver,
+        query: Query,
+        model: Model,
         choice: Choice,
         contract: bool,
         tasks: SupervisedTasks,
         limits: StreamLimits | None,
     ) -> None:
         """`limits`: those of a stream, which hold for engines that are not Kvasir's."""
+        super().__init__(query, model, choice)
         replica = choice.replica
         self._observer = observer
         self._tasks = tasks
-        self.choice = choice
-        self.replica = replica
         self.contract = contract and replica.spec.engine is EngineKind.KVASIR
         """True if the replica knows the router, and so keeps the engine contract."""
         self.asks_for_usage = False
@@ -90,12 +94,9 @@ class UpstreamRequest:
         self._head: ResponseHead | None = None
         self._parts: list[bytes] | None = None
         self._sink: Sink | None = None  # not itself: a circle would have to be collected
-        replica.acquire()
         replica.watchers.add(self)
         self._sent_at = 0.0
         self._parts_before = 0
-        self._credit = choice.new_tokens
-        replica.load.give(self._credit)
 
     def start(self, *, afresh: bool) -> None:
         """Send the request; `afresh`: over a new connection, whose end means the replica's."""
@@ -128,8 +129,6 @@ class UpstreamRequest:
     def leave(self) -> None:
         """The replica has nothing to do with the request any more; what it still does for it is
         stopped at once."""
-        if self._credit:
-            self._return_credit()
         if self._silence is not None:
             self._silence.end()
         if self._connecting is not None:
@@ -141,30 +140,7 @@ class UpstreamRequest:
             if self._head is None and self._is_stalled():
                 self.replica.failed("no_progress")
         self.replica.watchers.discard(self)
-        self.replica.release()
-
-    @property
-    def foreign(self) -> bool:
-        """Return whether the replica is a server that is not of the fleet."""
-        return self.replica.spec.upstream is not None
-
-    def note(self, failure: Failure) -> None:
-        """Tell the replica what an answer of its says about it."""
-        reason = failure.reason
-        if self.foreign and failure.rest:
-            self.replica.rest(failure.rest)
-        if failure.kind is Kind.DEATH:
-            self.replica.failed(reason, Health.SUSPECT)
-        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or (
-            reason == "503" and not self.foreign
-        ):
-            self.replica.request_probe()
-            if failure.kind is Kind.CHARGED:
-                self.replica.faulty()
-        elif reason != "429":
-            self.replica.failed(reason)
-        else:
-            self.replica.faulty()
+        self.ended()
 
     def give_up(self, failure: Failure) -> None:
         """The replica ended its answer as one that is not complete."""
@@ -178,8 +154,7 @@ class UpstreamRequest:
         if self.foreign:
             head.lines, head.usage = returned_lines(head.lines), b""
         self.replica.parts += 1
-        if self._credit:
-            self._return_credit()
+        self.began()
         length = head.content_length
         if length is None and head.is_json:
             self._room = HELD_BYTES
@@ -301,8 +276,3 @@ class UpstreamRequest:
             and replica.load_stream_state is LoadStreamState.NONE
             and time.monotonic() - self._sent_at >= STALLED_SECONDS
         )
-
-    def _return_credit(self) -> None:
-        """Its prompt is computed, or never will be here."""
-        self.replica.load.take_back(self._credit)
-        self._credit = 0

@@ -209,10 +209,11 @@ class Attempts(AttemptObserver):
         self.candidates.asked(choice.replica)
         self._target.asked(choice.replica)
         self._keeps_nothing = choice.replica.spec.engine in OWN_ENGINES
-        self._model.sent(self._query, choice)
         services = self._services
         contract = bool(services.fleet_secrets.lines)
-        return UpstreamRequest(self, choice, contract, services.tasks, self._limits)
+        return UpstreamRequest(
+            self, self._query, self._model, choice, contract, services.tasks, self._limits
+        )
 
     def _drop(self, attempt: UpstreamRequest) -> bool:
         """Drop a failed upstream request; return whether another one continues."""

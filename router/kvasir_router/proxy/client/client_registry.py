@@ -74,7 +74,7 @@ class ClientRegistry:
 
     def _is_one_more(self, client: RegisteredClient) -> bool:
         """Count a connection of its address; return whether that has too many."""
-        if self.proxies.trusts(client.address):
+        if not client.address or self.proxies.trusts(client.address):
             return False
         self._counted.add(client)
         self._of_client[client.address] += 1

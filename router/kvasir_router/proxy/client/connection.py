@@ -9,10 +9,11 @@ from typing import cast
 
 from kvasir_router.proxy.client.arrival import Arrival
 from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, Linger
+from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.client.head_refusal import HeadRefusedError
 from kvasir_router.proxy.client.read_turn import TURN_BYTES
 from kvasir_router.proxy.failures import failure_responses
-from kvasir_router.proxy.gateway import Gateway, GatewayClient
+from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
 from kvasir_router.wire.forwarding.client_address import BAD_FORWARDED, peer_of

@@ -77,6 +77,7 @@ def test_a_deployment_with_its_engines(of, deployment, pod) -> None:
         kv_events="tcp://10.0.0.1:5557",
         kv_replay="tcp://10.0.0.1:5558",
         node="n1",
+        namespace="n",
     )
     policy = PolicySpec("session")
     model = ModelSpec("kvasir-tiny", ("a", "b"), (replica,), policy=policy, hold=300.0)

@@ -1,0 +1,279 @@
+"""One request whose bytes a gateway carries: which replica it goes to, and its end."""
+
+import asyncio
+import time
+from abc import abstractmethod
+
+from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.picker.pool import Reach
+from kvasir_router.proxy.accounting import CLIENT_CLOSED
+from kvasir_router.proxy.attempts.assignment import Assignment
+from kvasir_router.proxy.attempts.candidates import Candidates
+from kvasir_router.proxy.client.gateway_client import GatewayClient
+from kvasir_router.proxy.failures import failure_responses
+from kvasir_router.proxy.failures.failure import FAULTS, of_answer
+from kvasir_router.proxy.fallbacks import Fallbacks, FallbackTarget
+from kvasir_router.proxy.relay_services import RelayServices
+from kvasir_router.proxy.request_record import RequestRecord
+from kvasir_router.proxy.transcript import Transcript
+from kvasir_router.telemetry.model_metrics import ModelMetrics
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.responses import Answer, error
+from kvasir_router.wire.usage import Usage
+
+
+class PickClient(GatewayClient):
+    """Gateway that asks, as a pick needs it."""
+
+    @abstractmethod
+    def reach(self, model: Model) -> Reach:
+        """Return the replicas that it can send the request to."""
+
+    def picked(self, replica: Replica, query: Query) -> None:
+        """Send the request to the replica."""
+
+
+class Pick(FallbackTarget):
+    """Beside `Relay`, which carries the bytes itself: the same queue, policy, counts and account.
+
+    Until a replica is picked it may wait, fail or fall back. Then the gateway has it, and tells of
+    its answer. Every end goes through `_over`, also that of a gateway that breaks off; what is
+    told after the end is of no account.
+    """
+
+    def __init__(
+        self,
+        services: RelayServices,
+        client: PickClient,
+        query: Query,
+        model: Model,
+        metrics: ModelMetrics,
+        ticket: Ticket,
+        fallbacks: Fallbacks | None,
+        received: float,
+    ) -> None:
+        """`received`: when the request came, by the monotonic clock; 0 = now."""
+        self.query = query
+        self.request = query.request
+        self.streams = False
+        """Nothing can be told to its client while it waits."""
+        self._client = client
+        self._record = RequestRecord(query, model, metrics, ticket, received)
+        super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
+        self._candidates = Candidates(query, model)
+        self._reach = client.reach(model)
+        self._assignment: Assignment | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        model.budget.request(self._record.received)
+
+    # AnswerTarget, FallbackTarget
+
+    @property
+    def has_answer(self) -> bool:
+        """AnswerTarget.has_answer."""
+        return self._assignment is not None
+
+    @property
+    def is_blank(self) -> bool:
+        """AnswerTarget.is_blank."""
+        return self._assignment is None
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """AnswerTarget.transcript."""
+        return None
+
+    @property
+    def untouched(self) -> bool:
+        """FallbackTarget.untouched."""
+        return self._assignment is None and not self._record.ended_at
+
+    @property
+    def deaths(self) -> int:
+        """FallbackTarget.deaths."""
+        return 0
+
+    def release(self) -> None:
+        """FallbackTarget.release."""
+        self._stop()
+        self._record.ended_at = time.monotonic()
+
+    # From the gateway, before it has an endpoint
+
+    def open(self) -> None:
+        """Begin; called once."""
+        services = self._services
+        if services.poison.holds(self.request.body):
+            self._metrics.poison["refused"] += 1
+            self.fail(failure_responses.poison())
+            return
+        seconds = self.request.timeout or services.failover.request_timeout
+        if seconds:
+            left = self._record.received + seconds - time.monotonic()
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(max(left, 0.0), self._expire, seconds)
+        if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
+            self.query, self.model, self._enter
+        ):
+            self._enter()
+
+    def gone(self) -> None:
+        """The gateway has broken off, or never said how the answer ended."""
+        if not self._record.ended_at:
+            self._record.status = CLIENT_CLOSED
+            self._over(None)
+
+    def cut(self) -> None:
+        """End it: the router stops and cannot wait for the rest."""
+        if self._assignment is None:
+            self.fail(failure_responses.stopping())
+        else:
+            self.gone()
+
+    def defect(self, error: Exception) -> None:
+        """AnswerTarget.defect."""
+        tasks, request_id = self._services.tasks, self.request.request_id.decode()
+        tasks.defect("request", error, request_id=request_id, model=self.model.name)
+        if self._assignment is not None:
+            self.gone()
+        elif not self._record.ended_at:
+            self.fail(failure_responses.defect())
+
+    # Its answer, as the gateway tells of it
+
+    def answer_began(self, status: int) -> None:
+        """The head of an answer has come: the replica's, or the gateway's own, which need not wait
+        for a pick."""
+        assignment = self._assignment
+        if assignment is None:
+            self.gone()
+        elif not self._record.ended_at:
+            assignment.began()
+            self._record.status = status
+            self._record.answered_by(assignment.choice)
+
+    def answer_is_over(self, usage: Usage | None, size: int) -> None:
+        """All of it has come, `size` bytes of body."""
+        assignment, record = self._assignment, self._record
+        if assignment is None or record.ended_at:
+            return
+        failure = of_answer(record.status, b"", contract=False)
+        if failure is not None:
+            assignment.note(failure)
+        elif record.status and record.status not in FAULTS:
+            assignment.replica.succeeded()
+        record.sent_bytes = size
+        self._over(usage if record.status == 200 else None)
+
+    # From the queue
+
+    def start(self) -> None:
+        """Look for a replica."""
+        candidates, beyond = self._candidates, self._reach.beyond()
+        candidates.forget_tried()
+        for each in beyond:
+            candidates.asked(each)
+        choice = candidates.choose()
+        if choice is not None:
+            self._record.replica_id = choice.replica.id
+            self._assignment = Assignment(self.query, self.model, choice)
+            self._clear_deadline()
+            self._client.picked(choice.replica, self.query)
+            self.query.read_prompt()
+            self.query.release_body()  # the gateway has it
+        elif candidates.policy_failed:
+            self.fail(failure_responses.policy_failed(self.model))
+        elif not self.falls_back_at_once():
+            self._wait(limited=bool(beyond))
+
+    @property
+    def moving(self) -> bool:
+        """Return whether it goes before others: it has begun nowhere."""
+        return False
+
+    @property
+    def preferred_has_room(self) -> bool:
+        """Return whether the preferred replica has a free slot."""
+        try:
+            return self.model.prefers_room(self.query)
+        except Exception:
+            return True  # its turn: `start` will end it
+
+    def refuse(self, answer: Answer) -> None:
+        """Refuse it: its queue timeout has passed, or there is no room."""
+        self.fail(answer)
+
+    def heartbeat(self) -> None:
+        """Its client cannot be told that it waits."""
+
+    def _wait(self, *, limited: bool) -> None:
+        """Wait in the queue. One that may only go to some replicas does not: it would hold up those
+        that others could serve."""
+        if limited:
+            self.fail(_no_endpoint(self.model, full=self._reach.serves()))
+            return
+        self.query.read_prompt()
+        self._services.queue.join(self)
+
+    def _enter(self) -> None:
+        """Enter the queue: the prompt is known as well as it will be."""
+        try:
+            if self._record.ended_at or self.falls_back_at_once():
+                return
+            if self._services.queue.enter(self):
+                self.start()
+            elif not self._record.ended_at:
+                self.query.read_prompt()
+        except Exception as error:
+            self.defect(error)
+
+    # Ends
+
+    def fail(self, error: Answer) -> None:
+        """AnswerTarget.fail."""
+        self._record.began(error.status)
+        self._record.sent_bytes = len(error.body)
+        self._over(None)
+        self._client.answer(self.request, error)
+
+    def _expire(self, seconds: float) -> None:
+        self._metrics.deadlines += 1
+        try:
+            self.fail(failure_responses.too_late(seconds))
+        except Exception as error:
+            self.defect(error)
+
+    def _clear_deadline(self) -> None:
+        """A gateway ends what it has by its own time limit."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _stop(self) -> None:
+        self._clear_deadline()
+        if self._assignment is not None:
+            self._assignment.ended()
+        elif self.ticket.waits_since:
+            self._services.queue.leave(self)
+
+    def _over(self, usage: Usage | None) -> None:
+        """Stop, and account for the request, however it ended."""
+        self._stop()
+        self._services.accounting.add(self._record.end(usage))
+        self.query.release_body()
+
+
+def _no_endpoint(model: Model, *, full: bool) -> Answer:
+    if full:
+        message = (
+            f"All replicas of model `{model.name}` that this gateway may send requests to have all "
+            "the requests they may; try again soon."
+        )
+        return error(429, message, "overloaded", retry_after=1)
+    message = (
+        f"Model `{model.name}` has no ready replica that this gateway may send requests to: look "
+        "at the InferencePool's selector and target port."
+    )
+    return error(503, message, "model_not_ready", retry_after=1)
