@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from kvasir_router.admission.access_tokens.issuers import Issuer, IssuerFile, TenantGrant
 from kvasir_router.admission.keys import ApiKey, KeyFile
 from kvasir_router.discovery.file_schema import (
     FileCanary,
@@ -51,6 +52,15 @@ _SECTIONS: list[tuple[str, str, list[tuple[str, type[BaseModel]]]]] = [
         "where the\nfile is kept secret.",
         [("The file", KeyFile), ("`keys[]`", ApiKey)],
     ),
+    (
+        "Issuer file",
+        "`kvasir router --issuers-file FILE`, or the chart's `accessTokens.issuers`.",
+        [
+            ("The file", IssuerFile),
+            ("`issuers[]`", Issuer),
+            ("`issuers[].tenants[]`", TenantGrant),
+        ],
+    ),
 ]
 _LIMITS = {
     "minLength": "not empty",
@@ -71,7 +81,11 @@ def page() -> str:
     for title, about, models in _SECTIONS:
         text += f"\n## {title}\n\n{about}\n"
         for name, model in models:
-            text += f"\n### {name}\n\n{model.__doc__}\n\n" if model.__doc__ else f"\n### {name}\n\n"
+            text += (
+                f"\n### {name}\n\n{inspect.cleandoc(model.__doc__)}\n\n"
+                if model.__doc__
+                else f"\n### {name}\n\n"
+            )
             text += "| field | type | default | meaning |\n|---|---|---|---|\n"
             parents = [each for each in model.__mro__[1:] if issubclass(each, BaseModel)]
             meanings: dict[str, str] = {}

@@ -81,11 +81,13 @@ def _check(settings: RouterSettings, discovery: str) -> None:
             param_hint="--tls-cert / --tls-key",
         )
     _check_picker(settings)
-    if settings.routers > 1 and settings.responses.url and is_file(settings.responses.url):
-        raise typer.BadParameter(
-            f"{settings.routers} routers (--routers) cannot share a file; use redis://",
-            param_hint="--response-store",
-        )
+    stores = ("--response-store", settings.responses.url), ("--spend-store", settings.spend.url)
+    for option, url in stores:
+        if settings.routers > 1 and url and is_file(url):
+            raise typer.BadParameter(
+                f"{settings.routers} routers (--routers) cannot share a file; use redis://",
+                param_hint=option,
+            )
     if settings.port == settings.admin_port != 0:
         raise typer.BadParameter(
             f"{settings.port} is the API's port (--port) too; give one of them another",
@@ -115,9 +117,9 @@ def _run(settings: RouterSettings) -> None:
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.specs import DiscoveryError
-    from kvasir_router.kept_responses.response_store import StoreError
     from kvasir_router.process.client_port import ListenError
     from kvasir_router.process.single_process import serve
+    from kvasir_router.store_error import StoreError
     from kvasir_router.yaml_file import YamlFileError
 
     try:

@@ -45,6 +45,18 @@ SETS: dict[str, Object] = {
         "commonLabels": {"team": "models"},
         "fleetSecret": {"existingSecret": "own-fleet"},
         "apiKeys": {"existingSecret": "own-keys"},
+        "accessTokens": {
+            "issuers": [
+                {
+                    "name": "cluster",
+                    "issuer": "https://kubernetes.default.svc.cluster.local",
+                    "jwks_url": "https://kubernetes.default.svc/openid/v1/jwks",
+                    "audiences": ["kvasir"],
+                    "tenant_claim": "/kubernetes.io/namespace",
+                    "tenants": [{"tenant": "*", "tokens_per_day": 1000000}],
+                }
+            ]
+        },
         "operator": {
             "logLevel": "debug",
             "extraArgs": ["--resync-seconds=60"],
@@ -93,7 +105,12 @@ SETS: dict[str, Object] = {
             "tolerations": [{"key": "spot", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
             "accessLog": False,
+            "auditLog": False,
+            "trustedProxies": ["10.0.0.0/8", "2001:db8::/32"],
+            "proxyProtocolFrom": ["192.0.2.0/24"],
+            "maxClientConnections": 100,
             "responses": {"urlSecret": "redis", "days": 7},
+            "spend": {"urlSecret": "redis"},
         },
         "externalMetrics": {"enabled": True},
         "monitoring": {
@@ -139,6 +156,7 @@ SETS: dict[str, Object] = {
             "pdb": {"enabled": False},
             "replicas": 1,
             "responses": {"volumeClaim": "responses"},
+            "spend": {"volumeClaim": "spend", "days": 400},
         },
     },
 }

@@ -25,6 +25,7 @@ from kvasir.cli.kubectl.plugin_commands import PLUGIN_COMMANDS
 from kvasir.resource.class_defaults.defaults_spec import ClassSettings
 from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
+from kvasir_router.admission.access_tokens.issuers import IssuerFile
 from kvasir_router.admission.keys import KeyFile
 from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.policy.registry import check_policy
@@ -194,6 +195,12 @@ def check_yaml(document: dict[str, Any]) -> None:
         schema = json.loads((ROOT / "charts/kvasir/values.schema.json").read_text())
         jsonschema.validate(document, schema)
         ClassSettings.model_validate(document["class"]["settings"])
+    elif keys <= IssuerFile.model_fields.keys():
+        IssuerFile.model_validate(document)
+    elif keys == {"accessTokens"}:
+        schema = json.loads((ROOT / "charts/kvasir/values.schema.json").read_text())
+        jsonschema.validate(document, schema)
+        IssuerFile.model_validate(document["accessTokens"])
     elif keys <= {str(each.name).replace("_", "-") for each in load_command(SERVE).params}:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(document, file)
@@ -263,6 +270,7 @@ def test_a_wrong_command_is_found(line: str, message: str) -> None:
         {"models": [{"name": "a", "replica": []}]},
         {"models": [{"name": "a", "policy": "best"}]},
         {"keys": [{"id": "a", "hash": "short"}]},
+        {"issuers": [{"name": "a", "issuer": "b"}]},
         {"defaults": {}, "models": [{"name": "a", "spec": {"model": {"uri": "a"}, "x": 1}}]},
         {"kind": KIND, "spec": {}},
     ],

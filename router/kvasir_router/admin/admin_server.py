@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from kvasir_router.admin.audit_log import AuditLog
 from kvasir_router.admin.routes import make_admin_app
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.spend.spend_ledger import SpendLedger
 from kvasir_router.tasks import SupervisedTasks
 
 _TICK_SECONDS = 0.1
@@ -19,8 +21,17 @@ _TICK_SECONDS = 0.1
 class AdminServer:
     """uvicorn on the admin port, started again on the same socket when it fails."""
 
-    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
-        self._app = make_admin_app(gateway, statistics)
+    def __init__(
+        self,
+        gateway: Gateway,
+        statistics: Statistics,
+        spend: SpendLedger | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        keyring = gateway.admission.keyring
+        if audit is not None and keyring is not None:
+            keyring.changed = audit.keys_changed
+        self._app = make_admin_app(gateway, statistics, spend, audit)
         self._server: uvicorn.Server | None = None
         self._sock: socket.socket | None = None
         self._stopping = False
@@ -51,7 +62,13 @@ class AdminServer:
 
     async def _serve(self, sock: socket.socket) -> None:
         """Serve on a copy of the socket: uvicorn closes what it is given."""
-        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,  # uvicorn's own list of whom to believe is not this router's
+        )
         self._server = server = _Server(config)
         with sock.dup() as copy:
             try:

@@ -1,5 +1,6 @@
 """The routes of the admin port."""
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from starlette.responses import Response
 from kvasir.http_app import RawApp
 from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_router.admin.audit_log import ActionRefusedError, AuditLog, fingerprint
 from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.spend_report import days_of, spend_csv
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.admin.views import fleet_view, serving_view
 from kvasir_router.discovery.specs import PolicySpec
@@ -21,8 +24,11 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.local_routes import ready_object
 from kvasir_router.scaling.signals import external_metrics
+from kvasir_router.spend.spend_ledger import SpendLedger
+from kvasir_router.store_error import StoreError
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
+from kvasir_router.wire.http_request import RequestError
 from kvasir_router.wire.responses import error_object
 
 _MAX_SMALL_BODY = 4096
@@ -37,7 +43,7 @@ _PAGE_HEADERS = {
 }
 
 
-class _ProblemError(Exception):
+class _ProblemError(ActionRefusedError):
     """An answer other than what was asked for."""
 
     def __init__(self, status: int, message: str, code: str) -> None:
@@ -59,9 +65,17 @@ _decode_change = msgspec.json.Decoder(PolicyChange).decode
 class AdminRoutes:
     """Handlers of the routes, a method each."""
 
-    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        statistics: Statistics,
+        spend: SpendLedger | None,
+        audit: AuditLog | None,
+    ) -> None:
         self._gateway = gateway
         self._statistics = statistics
+        self._spend = spend
+        self._audit = audit
 
     async def page(self, request: Request) -> Response:
         """Show the fleet to a person."""
@@ -117,23 +131,47 @@ class AdminRoutes:
         await self._statistics.gather()
         return _json({"models": self._statistics.all_canaries()})
 
+    async def spend(self, request: Request) -> Response:
+        """Return what each key has used of each model, by day, as CSV.
+
+        Of today, or of the days `from` and `to` (UTC), both included.
+        """
+        with self._audited("spend.read", request) as details:
+            details.update(dict(request.query_params))
+            return await self._spend_table(request)
+
+    async def _spend_table(self, request: Request) -> Response:
+        if self._spend is None:
+            message = "spend is not kept; start the router with --spend-store"
+            raise _ProblemError(404, message, "not_found")
+        try:
+            days = days_of(request.query_params.get("from"), request.query_params.get("to"))
+            text = await spend_csv(self._spend, *days)
+        except ValueError as error:
+            raise _ProblemError(400, str(error), "bad_request") from None
+        except StoreError as error:
+            raise _ProblemError(503, str(error), "store_unavailable") from None
+        return Response(text, media_type="text/csv")
+
     async def set_policy(self, request: Request) -> Response:
         """Set a model's policy.
 
         It holds until discovery names another one or the router ends.
         """
-        self._authorize(request)
-        model = self._model(request)
-        try:
-            change = _decode_change(await _body(request, _MAX_SMALL_BODY))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            message = f'the body must be {{"policy": NAME}}: {error}'
-            raise _ProblemError(400, message, "bad_request") from None
-        try:
-            self._gateway.fleet.set_policy(model, PolicySpec(change.policy, change.options))
-        except ValueError as error:
-            raise _ProblemError(400, str(error), "bad_request") from None
-        return _json({"model": model.name, "policy": change.policy})
+        with self._audited("policy.set", request) as details:
+            self._authorize(request)
+            model = self._model(request)
+            try:
+                change = _decode_change(await _body(request, _MAX_SMALL_BODY))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                message = f'the body must be {{"policy": NAME}}: {error}'
+                raise _ProblemError(400, message, "bad_request") from None
+            details.update(policy=change.policy, options=change.options, was=model.policy.spec.name)
+            try:
+                self._gateway.fleet.set_policy(model, PolicySpec(change.policy, change.options))
+            except ValueError as error:
+                raise _ProblemError(400, str(error), "bad_request") from None
+            return _json({"model": model.name, "policy": change.policy})
 
     async def explain(self, request: Request) -> Response:
         """Explain where a request with this body would go.
@@ -148,6 +186,30 @@ class AdminRoutes:
             raise _ProblemError(400, refusal(body, error)[0], "bad_request") from None
         except UnknownModelError as error:
             raise _ProblemError(404, str(error), "model_not_found") from None
+
+    def _audited(self, action: str, request: Request) -> AbstractContextManager[dict[str, Any]]:
+        """Return what records the action that is done within."""
+        if self._audit is None:
+            return nullcontext({})
+        sent = request.headers.get(FLEET_SECRET_HEADER, "")
+        known = bool(sent) and self._gateway.fleet_secrets.accepts(sent)
+        who = fingerprint(sent) if known else ""
+        return self._audit.action(
+            action, who, self._client(request), request.path_params.get("model", "")
+        )
+
+    def _client(self, request: Request) -> str:
+        """Return the address that the request came from, as on the main port."""
+        peer = request.client.host if request.client is not None else ""
+        proxies = self._gateway.clients.proxies
+        if not proxies.trusts(peer):
+            return peer
+        values = request.headers.getlist("x-forwarded-for")
+        lines = [b"x-forwarded-for:" + value.encode("latin-1") for value in values]
+        try:
+            return proxies.client_of(lines, peer)
+        except RequestError:
+            return peer
 
     def _authorize(self, request: Request) -> None:
         """Check the fleet secret: what changes something needs it."""
@@ -174,9 +236,14 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
+def make_admin_app(
+    gateway: Gateway,
+    statistics: Statistics,
+    spend: SpendLedger | None = None,
+    audit: AuditLog | None = None,
+) -> FastAPI:
     """Return the application on the admin port, for operators and probes; not for clients."""
-    routes = AdminRoutes(gateway, statistics)
+    routes = AdminRoutes(gateway, statistics, spend, audit)
     return RawApp(
         [
             Endpoint("/", routes.page),
@@ -189,6 +256,7 @@ def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
             Endpoint("/scaling", routes.all_scaling),
             Endpoint("/scaling/{model:path}", routes.scaling),
             Endpoint("/canaries", routes.all_canaries),
+            Endpoint("/spend", routes.spend),
             Endpoint("/policy/{model:path}", routes.set_policy, ("PUT", "POST"), PolicyChange),
         ],
         Documentation(

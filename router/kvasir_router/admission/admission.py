@@ -6,8 +6,9 @@ from collections.abc import Callable
 from math import ceil, isfinite
 from pathlib import Path
 
+from kvasir_router.admission.access_tokens.token_source import Reason, TokenError, TokenSource
 from kvasir_router.admission.keyring import Holder, Keyring
-from kvasir_router.admission.limits import DAY, Excess, Limit
+from kvasir_router.admission.limits import DAY, Allowance, Excess, KeyLimits, Limit
 from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
 from kvasir_router.fleet.target import Target
 from kvasir_router.wire import responses
@@ -27,13 +28,19 @@ _UNAUTHORIZED = responses.error(
     "invalid_api_key",
 )
 _UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
+_INVALID_TOKEN = b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
+"""RFC 6750, 3."""
+MAX_REFUSED_TENANTS = 1000
+OTHERS = "(others)"
+"""Label of tenants beyond what has series of its own."""
 
 
 class Admission:
     """Authenticate a request (`holder`, before its body) and admit it (`admit`, after).
 
-    Without a key file everybody may use everything; its keys are divided by the number of
-    `routers` that share the clients.
+    Without a key file and an issuer file everybody may use everything; limits are divided by the
+    number of `routers` that share the clients. A credential of a JWT's form is an access token, and
+    never looked for among the keys.
     """
 
     def __init__(
@@ -41,30 +48,82 @@ class Admission:
         keys_file: Path | None = None,
         routers: int = 1,
         reported: Callable[[bool], None] = lambda good: None,
+        tokens: TokenSource | None = None,
     ) -> None:
         """`reported` is told of each reading of the key file whether it was good."""
         self._reported = reported
+        self.tokens = tokens
+        self._routers = routers
+        self._elsewhere: Callable[[str, float], float] | None = None
         self.keyring = None if keys_file is None else Keyring(keys_file, routers, self._keys_read)
         self.reads: Counter[str] = Counter()
         """Reads of the key file, by result."""
         self.refusals: Counter[tuple[str, str]] = Counter()
         """Refusals by tenant ("" = unknown) and reason."""
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether everybody may use everything."""
+        return self.keyring is None and self.tokens is None
+
     def holder(self, authorization: bytes) -> Holder | None:
-        """Return the holder of the key, None when no keys are needed. Raises RefusalError."""
-        if self.keyring is None:
+        """Return the holder of the key or token, None when none is needed. Raises RefusalError."""
+        tokens = self.tokens
+        if tokens is not None and tokens.is_token(authorization):
+            return self._token_holder(tokens, authorization)
+        if self.keyring is None and tokens is None:
             return None
-        holder = self.keyring.find(authorization)
+        holder = None if self.keyring is None else self.keyring.find(authorization)
         if holder is None:
-            self.refusals["", "unauthorized"] += 1
+            self._refused("", "unauthorized")
             raise RefusalError(_UNAUTHORIZED)
         return holder
 
+    def _token_holder(self, tokens: TokenSource, authorization: bytes) -> Holder:
+        try:
+            return tokens.find(authorization)
+        except TokenError as error:
+            answer = _bad_token(error)
+            self._refused("", "forbidden" if answer.status == 403 else "unauthorized")
+            raise RefusalError(answer) from None
+
     def without_models(self, holder: Holder) -> Answer:
         """Return the refusal of a key that may use no model."""
-        self.refusals[holder.key.tenant, "forbidden"] += 1
-        message = f"The API key `{holder.key.id}` may use no model."
-        return responses.error(403, message, "model_forbidden")
+        self._refused(holder.key.tenant, "forbidden")
+        return responses.error(403, f"{holder.title} may use no model.", "model_forbidden")
+
+    def limit_by(self, make: Callable[[str, Allowance, float], KeyLimits]) -> None:
+        """Have limits made from a key's or tenant's id, its allowance and the monotonic time."""
+        if self.keyring is not None:
+            self.keyring.make_limits = make
+        if self.tokens is not None:
+            self.tokens.make_limits = make
+
+    def count_elsewhere(self, spent: Callable[[str, float], float]) -> None:
+        """Have budgets of a day count what `spent` returns, by a key's or tenant's id and the Unix
+        time; they are one for all routers then. Call it before the files are read."""
+        self._elsewhere = spent
+        if self.keyring is not None:
+            self.keyring.whole_day = True
+        if self.tokens is not None:
+            self.tokens.whole_day = True
+
+    def share(self, routers: int) -> bool:
+        """Divide limits by another number of routers; False where it is the same one."""
+        if self._routers == routers:
+            return False
+        self._routers = routers
+        if self.keyring is not None:
+            self.keyring.share(routers)
+        if self.tokens is not None:
+            self.tokens.share(routers)
+        return True
+
+    def _refused(self, tenant: str, reason: str) -> None:
+        refusals = self.refusals
+        if (tenant, reason) not in refusals and len(refusals) >= MAX_REFUSED_TENANTS:
+            tenant = OTHERS
+        refusals[tenant, reason] += 1
 
     def admit(
         self,
@@ -88,18 +147,20 @@ class Admission:
             return Ticket(prompt, output)
         key = holder.key
         if not holder.may_use(name, target):
-            self.refusals[key.tenant, "forbidden"] += 1
-            raise RefusalError(forbidden(key.id, name))
+            self._refused(key.tenant, "forbidden")
+            raise RefusalError(forbidden(holder, name))
         unix = time.time()
+        if self._elsewhere is not None:
+            holder.limits.elsewhere = self._elsewhere(holder.id, unix)
         excess = holder.limits.admit(prompt + output, time.monotonic(), unix)
         if excess is not None:
-            self.refusals[key.tenant, excess.limit.value] += 1
-            raise RefusalError(_exceeded(key.id, excess))
+            self._refused(key.tenant, excess.limit.value)
+            raise RefusalError(_exceeded(holder, excess))
         return Ticket(
             prompt,
             output,
             tenant=key.tenant,
-            key_id=key.id,
+            key_id=holder.id,
             priority=key.priority,
             weight=key.weight,
             limits=holder.limits,
@@ -111,22 +172,35 @@ class Admission:
         self._reported(good)
 
 
-def forbidden(key_id: str, name: str) -> Answer:
+def forbidden(holder: Holder, name: str) -> Answer:
     """Refuse a model that the key may not use, without telling whether there is one."""
     return responses.error(
         403,
-        f"The API key `{key_id}` may not use model `{name[:256]}`; /v1/models lists what it may.",
+        f"{holder.title} may not use model `{name[:256]}`; /v1/models lists what it may.",
         "model_forbidden",
         "model",
     )
 
 
-def _exceeded(key_id: str, excess: Excess) -> Answer:
+def _exceeded(holder: Holder, excess: Excess) -> Answer:
     allowed = _MESSAGES[excess.limit].format(f"{excess.allowed:g}")
     seconds = max(ceil(excess.seconds), 1) if isfinite(excess.seconds) else DAY
     return responses.error(
         429,
-        f"The API key `{key_id}` may use {allowed} here; try again in {seconds} s.",
+        f"{holder.title} may use {allowed} here; try again in {seconds} s.",
         "insufficient_quota" if excess.limit is Limit.BUDGET else "rate_limit_exceeded",
         retry_after=seconds,
     )
+
+
+def _bad_token(error: TokenError) -> Answer:
+    """Refuse a token: 401 for what a new token may mend, 403 for a tenant that has no access, 503
+    while the router cannot tell."""
+    message = str(error)
+    if error.reason in (Reason.NO_KEYS, Reason.FULL):
+        return responses.error(503, message, error.reason.value, retry_after=1)
+    if error.reason is Reason.TENANT:
+        return responses.error(403, message, "tenant_forbidden")
+    answer = responses.error(401, message, "invalid_token")
+    answer.lines = _INVALID_TOKEN % message.replace('"', "'").encode("ascii", "replace")
+    return answer

@@ -1,19 +1,20 @@
-"""Metrics of admission: tenants, keys and those who wait. Tenants come from the key file, and at
-most `MAX_TENANTS` of them have series of their own."""
+"""Metrics of admission: tenants, keys and those who wait. Tenants come from the key file and access
+tokens, and at most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 
-from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.access_tokens.token_source import TokenSource
+from kvasir_router.admission.admission import OTHERS, Admission
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.telemetry.router_metrics import Metrics, counter, gauge
 
 MAX_TENANTS = 1000
-OTHERS = "(others)"
+MAX_KEYS = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,24 @@ class TenantMeter:
 
     def __init__(self) -> None:
         self.tenants: dict[str, TenantUse] = {}
+        self.keys: dict[tuple[str, str], list[int]] = {}
+        """Prompt and completion tokens by key and tenant."""
+
+        self.spent: Callable[[str, str, str, int, int, int], None] | None = None
+        """Told of each request's key, tenant, model, prompt, cached and completion tokens."""
+
+    def used_by_key(
+        self, key: str, tenant: str, model: str, prompt: int, cached: int, output: int
+    ) -> None:
+        """A request with this key ended; beyond MAX_KEYS keys are counted together."""
+        use = self.keys.get((key, tenant))
+        if use is None:
+            name = (key, tenant) if len(self.keys) < MAX_KEYS else (OTHERS, OTHERS)
+            use = self.keys.setdefault(name, [0, 0])
+        use[0] += prompt
+        use[1] += output
+        if self.spent is not None:
+            self.spent(key, tenant, model, prompt, cached, output)
 
     def used(self, tenant: str, status: int, prompt: int, output: int) -> None:
         """A request of the tenant ended."""
@@ -71,8 +90,8 @@ def queue_families(fleet: Fleet, metrics: Metrics, queue: RequestQueue) -> Itera
 
 
 def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
-    """Yield what tenants use; nothing without a key file."""
-    if admission.keyring is None:
+    """Yield what tenants use; nothing where everybody may use everything."""
+    if admission.is_open:
         return
     refused: Counter[tuple[str, str]] = Counter()
     for (tenant, reason), count in admission.refusals.items():
@@ -87,6 +106,19 @@ def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
         if use.codes
     }
     yield counter("tenant_tokens", "Tokens that a tenant is charged.", tokens, "tenant", "kind")
-    text = "Times the key file was read, by result."
-    yield counter("key_file_reads", text, admission.reads, "result")
-    yield gauge("api_keys", "API keys in use.", len(admission.keyring))
+    by_key = {key: {"prompt": use[0], "completion": use[1]} for key, use in meter.keys.items()}
+    text = "Tokens that a key, or a tenant's access tokens, are charged."
+    yield counter("key_tokens", text, by_key, "key", "tenant", "kind")
+    if admission.keyring is not None:
+        text = "Times the key file was read, by result."
+        yield counter("key_file_reads", text, admission.reads, "result")
+        yield gauge("api_keys", "API keys in use.", len(admission.keyring))
+    if admission.tokens is not None:
+        yield from _token_families(admission.tokens)
+
+
+def _token_families(tokens: TokenSource) -> Iterator[Metric]:
+    yield counter("token_refusals", "Access tokens refused, by reason.", tokens.refusals, "reason")
+    text = "Times an issuer's keys were fetched, by result."
+    yield counter("issuer_fetches", text, tokens.fetches, "issuer", "result")
+    yield gauge("issuer_keys", "Keys that an issuer signs with.", tokens.key_counts(), "issuer")

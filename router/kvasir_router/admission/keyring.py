@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kvasir_router.admission.keys import ApiKey, KeyFile, hash_key, read_keys
+from kvasir_router.admission.keys import ApiKey, Grant, KeyFile, hash_key, read_keys
 from kvasir_router.admission.limits import Allowance, KeyLimits
 from kvasir_router.file_watch import FileWatch, FollowedFile
 from kvasir_router.fleet.target import Target
@@ -16,13 +16,21 @@ _MAX_KNOWN_BYTES = 256
 
 
 class Holder:
-    """Key with what it has used."""
+    """Key, or access token, with what it has used."""
 
-    __slots__ = ("_exact", "_prefixes", "key", "limits")
+    __slots__ = ("_exact", "_prefixes", "id", "key", "limits", "owner", "title")
 
-    def __init__(self, key: ApiKey, limits: KeyLimits) -> None:
+    def __init__(
+        self, key: Grant, limits: KeyLimits, key_id: str, owner: str = "", title: str = ""
+    ) -> None:
+        """`owner`: whose the kept responses are, by default the key's; `title` begins sentences,
+        by default "The API key `ID`"."""
         self.key = key
         self.limits = limits
+        self.id = key_id
+        """Name in logs, metrics and limits."""
+        self.owner = owner or key_id
+        self.title = title or f"The API key `{key_id}`"
         self._exact = frozenset(name for name in key.models if not name.endswith("*"))
         self._prefixes = tuple(name[:-1] for name in key.models if name.endswith("*"))
 
@@ -53,8 +61,12 @@ class Keyring:
         self._holders: dict[str, Holder] = {}
         self._known: dict[bytes, Holder] = {}
         """Holders by headers that have come: clients send the same one again and again."""
-        self.make_limits: Callable[[str, Allowance, float], KeyLimits] = _own_limits
+        self.make_limits: Callable[[str, Allowance, float], KeyLimits] = own_limits
         """Maker of limits from a key's id, its allowance and the monotonic time."""
+        self.changed: Callable[[list[str], list[str], list[str]], None] | None = None
+        """Told of the ids that a changed file adds, takes away, and has other permissions for."""
+        self.whole_day = False
+        """True when budgets of a day are not divided."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -75,7 +87,7 @@ class Keyring:
 
     async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
-        self._use(await self._file.load())
+        self._take(await self._file.load())
 
     async def follow(self) -> None:
         """Read the file whenever it has changed, forever."""
@@ -93,17 +105,27 @@ class Keyring:
         self._routers = routers
         now = time.monotonic()
         for holder in self._holders.values():
-            holder.limits.change(holder.key.allowance.divided(routers), now)
+            holder.limits.change(self._part(holder.key), now)
         return True
 
     def _use(self, file: KeyFile) -> None:
+        before = {holder.id: holder.key for holder in self._holders.values()}
+        self._take(file)
+        if self.changed is not None:
+            now = {key.id: key for key in file.keys}
+            other = [name for name in now.keys() & before.keys() if now[name] != before[name]]
+            added, removed = list(now.keys() - before.keys()), list(before.keys() - now.keys())
+            if added or removed or other:
+                self.changed(added, removed, other)
+
+    def _take(self, file: KeyFile) -> None:
         """A key that stays, by its id, keeps what it has used."""
-        limits = {holder.key.id: holder.limits for holder in self._holders.values()}
-        holders = {key.hash: Holder(key, self._limits(key, limits)) for key in file.keys}
+        limits = {holder.id: holder.limits for holder in self._holders.values()}
+        holders = {key.hash: Holder(key, self._limits(key, limits), key.id) for key in file.keys}
         self._holders, self._known = holders, {}
 
     def _limits(self, key: ApiKey, before: dict[str, KeyLimits]) -> KeyLimits:
-        allowance = key.allowance.divided(self._routers)
+        allowance = self._part(key)
         now = time.monotonic()
         limits = before.get(key.id)
         if limits is None:
@@ -111,6 +133,10 @@ class Keyring:
         limits.change(allowance, now)
         return limits
 
+    def _part(self, key: Grant) -> Allowance:
+        return key.allowance.divided(self._routers, whole_day=self.whole_day)
 
-def _own_limits(key_id: str, allowance: Allowance, now: float) -> KeyLimits:
+
+def own_limits(key_id: str, allowance: Allowance, now: float) -> KeyLimits:
+    """Return limits of this process alone."""
     return KeyLimits(allowance, now)

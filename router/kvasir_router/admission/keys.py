@@ -55,20 +55,22 @@ def hash_key(key: bytes) -> str:
     return made.hexdigest()
 
 
+def is_token(credential: bytes) -> bool:
+    """Return True for what has the form of a JWT (RFC 7519) and so is never taken for a key: parts
+    divided by dots, the first of which is a JSON object in Base64."""
+    return credential[:2] in (b"ey", b"ew") and credential.count(b".") > 1
+
+
 def make_key() -> str:
     """256 random bits, in the alphabet of URLs."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
-class ApiKey(BaseModel):
-    """One entry of the file. A limit that is left out is none."""
+class Grant(BaseModel):
+    """Permissions and limits. A limit that is left out is none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: Name
-    """Name of the key in logs, metrics and lists."""
-    hash: Annotated[str, Field(pattern=_HASH)]
-    """BLAKE2b-256 of the key, 64 hexadecimal digits."""
     tenant: Name = "default"
     """Owner. The keys of one tenant share its part of a busy model."""
     models: tuple[str, ...] = (EVERY_MODEL,)
@@ -83,19 +85,6 @@ class ApiKey(BaseModel):
     """Class of its requests in the queue; the classes are served in this order."""
     weight: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
     """The tenant's share of a busy model, relative to others'."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _hash_of_key(cls, entry: Any) -> Any:
-        if not isinstance(entry, dict) or "key" not in entry:
-            return entry
-        key = entry["key"]
-        if "hash" in entry:
-            raise ValueError("give the key or its hash, not both")
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise ValueError("key must be 16 to 256 letters, digits, '-', '_', '.' or '~'")
-        rest = {field: value for field, value in entry.items() if field != "key"}
-        return {**rest, "hash": hash_key(key.encode())}
 
     @field_validator("priority", mode="before")
     @classmethod
@@ -117,6 +106,34 @@ class ApiKey(BaseModel):
     @property
     def allowance(self) -> Allowance:
         return Allowance(self.requests_per_minute, self.tokens_per_minute, self.tokens_per_day)
+
+
+class KeyIdentity(BaseModel):
+    """Name and hash of a key."""
+
+    id: Name
+    """Name of the key in logs, metrics and lists."""
+    hash: Annotated[str, Field(pattern=_HASH)]
+    """BLAKE2b-256 of the key, 64 hexadecimal digits."""
+
+
+class ApiKey(Grant, KeyIdentity):  # the identity's fields come first
+    """One entry of the file. A limit that is left out is none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hash_of_key(cls, entry: Any) -> Any:
+        if not isinstance(entry, dict) or "key" not in entry:
+            return entry
+        key = entry["key"]
+        if "hash" in entry:
+            raise ValueError("give the key or its hash, not both")
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValueError("key must be 16 to 256 letters, digits, '-', '_', '.' or '~'")
+        if is_token(key.encode()):
+            raise ValueError("key has the form of an access token (JWT); use another one")
+        rest = {field: value for field, value in entry.items() if field != "key"}
+        return {**rest, "hash": hash_key(key.encode())}
 
     def dump(self) -> dict[str, Any]:
         """As in the file: what is left out has its default."""

@@ -39,15 +39,16 @@ class Allowance:
     tokens_per_minute: float | None = None
     tokens_per_day: float | None = None
 
-    def divided(self, routers: int) -> "Allowance":
-        """This router's part, when each of `routers` gets as many of the requests."""
+    def divided(self, routers: int, *, whole_day: bool = False) -> "Allowance":
+        """This router's part, when each of `routers` gets as many of the requests; `whole_day`: the
+        budget of a day is not divided, since the routers know what all of them use."""
         return Allowance(
             *(
-                None if limit is None else limit / routers
-                for limit in (
-                    self.requests_per_minute,
-                    self.tokens_per_minute,
-                    self.tokens_per_day,
+                None if limit is None else limit / count
+                for limit, count in (
+                    (self.requests_per_minute, routers),
+                    (self.tokens_per_minute, routers),
+                    (self.tokens_per_day, 1 if whole_day else routers),
                 )
             )
         )
@@ -124,10 +125,11 @@ class DailyBudget:
         self.used = 0.0
         self._day = 0
 
-    def wait(self, unix: float) -> float:
-        """Seconds until something is left; 0 = now."""
+    def wait(self, unix: float, elsewhere: float = 0.0) -> float:
+        """Seconds until something is left; 0 = now. `elsewhere`: tokens of today that are not in
+        `used`."""
         self._turn(unix)
-        return 0.0 if self.used < self.limit else DAY - unix % DAY
+        return 0.0 if self.used + elsewhere < self.limit else DAY - unix % DAY
 
     def use(self, tokens: float, unix: float) -> None:
         self._turn(unix)
@@ -160,9 +162,11 @@ class KeyLimits:
     """State of one key. `now` is a monotonic time, by which buckets fill; `unix` the time of day,
     by which budgets turn; both in seconds."""
 
-    __slots__ = ("_budget", "_requests", "_tokens")
+    __slots__ = ("_budget", "_requests", "_tokens", "elsewhere")
 
     def __init__(self, allowance: Allowance, now: float) -> None:
+        self.elsewhere = 0.0
+        """Tokens of today that were used before this router began, and in others."""
         self._requests: TokenBucket | None = None
         self._tokens: TokenBucket | None = None
         self._budget: DailyBudget | None = None
@@ -186,7 +190,7 @@ class KeyLimits:
             return Excess(Limit.REQUESTS, requests.per_minute, seconds)
         if bucket is not None and (seconds := bucket.wait(tokens, now)):
             return Excess(Limit.TOKENS, bucket.per_minute, seconds)
-        if budget is not None and (seconds := budget.wait(unix)):
+        if budget is not None and (seconds := budget.wait(unix, self.elsewhere)):
             return Excess(Limit.BUDGET, budget.limit, seconds)
         if requests is not None:
             requests.take(1.0, now)

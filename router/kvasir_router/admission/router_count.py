@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from kvasir_router.admission.keyring import Keyring
-
 _LOOK_SECONDS = 5.0
 
 _log = structlog.get_logger("kvasir_router.peers")
@@ -24,12 +22,13 @@ async def addresses_of(name: str) -> int:
 
 
 async def follow_peers(
-    keyring: Keyring,
+    share: Callable[[int], bool],
     name: str,
     every: float = _LOOK_SECONDS,
     count: Callable[[str], Awaitable[int]] = addresses_of,
 ) -> None:
-    """Divide the limits by the number of routers behind `name`, for ever.
+    """Have `share` divide the limits by the number of routers behind `name`, for ever; it returns
+    whether that is another one.
 
     While nothing is found, as before this router itself is Ready, the last number stays.
     """
@@ -39,6 +38,6 @@ async def follow_peers(
         except OSError as error:
             _log.debug("no router is found", name=name, error=str(error))
             routers = 0
-        if routers and keyring.share(routers):
+        if routers and share(routers):
             _log.info("limits are divided anew", routers=routers)
         await asyncio.sleep(every)

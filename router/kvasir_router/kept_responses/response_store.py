@@ -3,9 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
-
-class StoreError(Exception):
-    """The store cannot be used; one sentence on why."""
+from kvasir_router.store_error import StoreError as StoreError
 
 
 @dataclass(frozen=True, slots=True)

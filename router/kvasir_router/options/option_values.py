@@ -13,6 +13,7 @@ from kvasir.wire.fleet_secret import parse_fleet_secret
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_router.options.slo import Slo
 from kvasir_router.options.store_url import check_url
+from kvasir_router.wire.forwarding.client_address import Networks, parse_networks
 
 SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
 
@@ -96,12 +97,34 @@ def origins(names: Iterable[str] | None) -> tuple[str, ...]:
     return result
 
 
-def response_store(url: str | None) -> str | None:
+def trusted_networks(names: Iterable[str] | None, *, option: str = "--trusted-proxy") -> Networks:
+    """Return the networks of CIDRs and addresses."""
+    try:
+        return parse_networks(tuple(names or ()))
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{str(error)!r} is no network: write an address or ADDRESS/BITS without host bits, as"
+            " 10.0.0.0/8",
+            param_hint=option,
+        ) from None
+
+
+def proxy_protocol_networks(names: Iterable[str] | None) -> Networks:
+    """Return the networks of CIDRs and addresses."""
+    return trusted_networks(names, option="--proxy-protocol")
+
+
+def response_store(url: str | None, *, option: str = "--response-store") -> str | None:
     """Return the URL as it is; empty counts as none."""
     try:
         return check_url(url) if url else None
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--response-store") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def spend_store(url: str | None) -> str | None:
+    """Return the URL as it is; empty counts as none."""
+    return response_store(url, option="--spend-store")
 
 
 def policy_options(settings: Iterable[str] | None) -> dict[str, dict[str, str]]:

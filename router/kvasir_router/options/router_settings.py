@@ -10,6 +10,7 @@ from kvasir_router.options import option_values as parse
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.failover_settings import Failover
 from kvasir_router.options.picker_settings import PickerSettings
+from kvasir_router.options.proxy_settings import ProxySettings
 from kvasir_router.options.response_settings import ResponseSettings
 from kvasir_router.options.router_panels import (
     CLIENTS,
@@ -22,6 +23,7 @@ from kvasir_router.options.router_panels import (
     WATCHING,
 )
 from kvasir_router.options.slo import Slo
+from kvasir_router.options.spend_settings import SpendSettings
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.wire.http_request import Limits
 
@@ -252,6 +254,14 @@ class RouterSettings:
         dir_okay=False,
         envvar="KVASIR_KEYS_FILE",
     )
+    issuers_file: Path | None = flag(
+        None,
+        "OpenID Connect issuers whose access tokens (JWT) are taken beside API keys, and what each "
+        "tenant in them may do; read again when it changes.",
+        KEYS,
+        dir_okay=False,
+        envvar="KVASIR_ISSUERS_FILE",
+    )
     shared_prompts: bool = flag(
         False,
         "Let tenants find their prompts in each other's KV cache. Without it, each tenant's "
@@ -267,6 +277,7 @@ class RouterSettings:
         "themselves by it, from --routers on.",
         KEYS,
     )
+    spend: SpendSettings = group(SpendSettings)
     responses: ResponseSettings = group(ResponseSettings)
     waiting: QueueLimits = group(QueueLimits)
     limits: Limits = group(
@@ -298,6 +309,7 @@ class RouterSettings:
         10_000, "Client connections; one more is answered 503.", CLIENTS, min=1
     )
     timeouts: Timeouts = group(Timeouts)
+    proxies: ProxySettings = group(ProxySettings)
     cors_origins: tuple[str, ...] = flag(
         (),
         "Origin of web pages that may call the API from a browser, as https://app.example.com; "
@@ -335,6 +347,13 @@ class RouterSettings:
     )
     access_log: bool = flag(
         True, "One JSON line on stdout for each request; never its body.", WATCHING
+    )
+    audit_log: str | None = flag(
+        None,
+        "File with one JSON line for each administrative action (a policy set, spend read, keys "
+        "changed) and each one that was refused; - for stdout. It goes on as a new file at 64 MiB.",
+        WATCHING,
+        metavar="FILE",
     )
     pre_stop_delay: float = flag(
         0.0,

@@ -1,4 +1,4 @@
-"""URLs of the places where responses are kept."""
+"""URLs of the places where responses and spend are kept."""
 
 from urllib.parse import urlsplit
 

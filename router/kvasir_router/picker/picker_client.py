@@ -42,6 +42,7 @@ class PickerClient(PickClient):
 
     def __init__(self, gateway: Gateway, pool: Pool, output: PickerOutput) -> None:
         self._gateway = gateway
+        self.address = ""  # that of the gateway, which may send any number
         self._pool = pool
         self._output = output
         self._loop = asyncio.get_running_loop()
@@ -213,7 +214,7 @@ class PickerClient(PickClient):
         if isinstance(refusal, HeadRefusedError):
             self._gateway.answer(self, refusal.request, refusal.answer)
             return
-        self._gateway.refused(refusal)
+        self._gateway.refused(refusal, self.address)
         answer = responses.error(
             refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
         )

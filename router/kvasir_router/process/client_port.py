@@ -12,7 +12,7 @@ from functools import partial
 from kvasir_router.admission.request_queue import LOOK_SECONDS
 from kvasir_router.file_watch import FOLLOW_SECONDS
 from kvasir_router.options.router_settings import RouterSettings, Tls
-from kvasir_router.process.tls_listener import TlsListener
+from kvasir_router.process.handshake_listener import HandshakeListener
 from kvasir_router.proxy.client.client_registry import SWEEP_SECONDS
 from kvasir_router.proxy.client.connection import ClientConnection
 from kvasir_router.proxy.gateway import Gateway
@@ -50,20 +50,24 @@ class ClientPort:
         self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
         self._tasks = gateway.tasks.child()
         self._sock: socket.socket | None = None
-        self._server: asyncio.Server | TlsListener | None = None
+        self._server: asyncio.Server | HandshakeListener | None = None
 
     async def open(self, sock: socket.socket) -> str:
         """Accept connections on a bound socket, which is closed by `close`. Returns its URL."""
         self._sock = sock
         if self._gateway.responses is not None:
             await self._gateway.responses.store.open()
-        if self._tls is None:
+        proxies = self._gateway.settings.proxies.protocol
+        if self._tls is None and not proxies:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(self._gateway), sock=sock, backlog=_BACKLOG
             )
         else:
             sock.listen(_BACKLOG)
-            self._server = TlsListener(self._gateway, self._tls.context, sock, self._tasks.child())
+            context = None if self._tls is None else self._tls.context
+            self._server = HandshakeListener(
+                self._gateway, context, proxies, sock, self._tasks.child()
+            )
         self._gateway.tokenizing.open(self._gateway.fleet.models.values())
         gateway, tasks = self._gateway, self._tasks
         tasks.keep("deadlines", gateway.clients.sweep, required=True, every=SWEEP_SECONDS)

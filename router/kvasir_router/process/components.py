@@ -2,6 +2,7 @@
 keys."""
 
 import asyncio
+import secrets
 import ssl
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from kvasir_router.kept_responses.response_metrics import response_families
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.spend.open_spend import make_ledger
 from kvasir_router.telemetry.access_log import AccessLog, LogStream
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing_metrics import tokenizing_families
@@ -35,8 +37,11 @@ mean another address."""
 class RouterComponents:
     """Neither listens to clients nor watches replicas by itself."""
 
-    def __init__(self, settings: RouterSettings, log_to: LogStream | None = None) -> None:
-        """The access log goes to `log_to`, or to stdout."""
+    def __init__(
+        self, settings: RouterSettings, log_to: LogStream | None = None, run: str = ""
+    ) -> None:
+        """The access log goes to `log_to`, or to stdout; `run`: random id that the processes of a
+        router share."""
         self.settings = settings
         self.fleet = Fleet(
             self._make_policy, self._make_pool, settings.max_in_flight, settings.engine_queue
@@ -51,22 +56,33 @@ class RouterComponents:
         self.fleet.awake_since = self.gateway.tasks.awake_since
         failures = self.gateway.tasks.failures
         self.fleet.policy_raised = lambda: failures.update(("policy",))
+        self.spend = make_ledger(settings.spend, run or secrets.token_hex(8))
+        if self.spend is not None and not self.gateway.admission.is_open:
+            self.gateway.tenants.spent = self.spend.used
+            self.gateway.admission.count_elsewhere(self.spend.elsewhere)
         self._register_metrics()
         self.replica_tls = client_context(settings.tls.replica_ca)
 
     async def load_keys(self) -> None:
-        """Read the key file and the fleet secret, now and whenever they change. Raises
-        YamlFileError."""
-        tasks, secrets = self.gateway.tasks, self.gateway.fleet_secrets
-        if secrets.is_file:
-            await secrets.load()
-            tasks.keep("fleet secret", secrets.follow, required=True, every=FOLLOW_SECONDS)
-        keyring = self.gateway.admission.keyring
-        if keyring is not None:
-            await keyring.load()
-            tasks.keep("key file", keyring.follow, required=True, every=FOLLOW_SECONDS)
-            if peers := self.settings.routers_dns:
-                tasks.keep("peers", partial(follow_peers, keyring, peers))
+        """Read the files of keys and issuers and the fleet secret, now and whenever they change.
+        Raises YamlFileError, or StoreError where spend is kept in a file that cannot be used."""
+        tasks, fleet = self.gateway.tasks, self.gateway.fleet_secrets
+        if fleet.is_file:
+            await fleet.load()
+            tasks.keep("fleet secret", fleet.follow, required=True, every=FOLLOW_SECONDS)
+        if self.spend is not None:
+            await self.spend.open()
+            tasks.keep("spend", self.spend.follow)
+        admission = self.gateway.admission
+        if admission.keyring is not None:
+            await admission.keyring.load()
+            tasks.keep("key file", admission.keyring.follow, required=True, every=FOLLOW_SECONDS)
+        if admission.tokens is not None:
+            await admission.tokens.load()
+            tasks.keep("issuer file", admission.tokens.follow, required=True, every=FOLLOW_SECONDS)
+            tasks.keep("issuer keys", admission.tokens.fetch_all, every=FOLLOW_SECONDS)
+        if (peers := self.settings.routers_dns) and not admission.is_open:
+            tasks.keep("peers", partial(follow_peers, admission.share, peers))
 
     def apply(self, snapshot: Snapshot) -> None:
         """Apply a snapshot of what exists now."""
@@ -81,6 +97,8 @@ class RouterComponents:
         if self._access_log is not None:
             self._access_log.close()
         await self.gateway.tokenizing.stop()
+        if self.spend is not None:
+            await self.spend.close()
         if self.gateway.responses is not None:
             await self.gateway.responses.store.close()
         if self.gateway.tracer is not None:
@@ -92,6 +110,8 @@ class RouterComponents:
         metrics.register(partial(tokenizing_families, gateway.tokenizing))
         metrics.register(partial(queue_families, self.fleet, metrics, gateway.queue))
         metrics.register(partial(key_families, gateway.admission, gateway.tenants))
+        if self.spend is not None:
+            metrics.register(self.spend.families)
         if gateway.responses is not None:
             metrics.register(partial(response_families, gateway.responses))
         metrics.register(lambda: index_families(self._indexes()))

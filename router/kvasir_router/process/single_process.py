@@ -3,11 +3,13 @@
 import asyncio
 import signal
 import socket
+import sys
 
 import structlog
 
 from kvasir_router import compiled
 from kvasir_router.admin.admin_server import AdminServer
+from kvasir_router.admin.audit_log import open_audit
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process import malloc_settings
@@ -30,7 +32,8 @@ class RouterServer(RouterComponents):
         self._port = ClientPort(self.gateway, settings.tls)
         self.picker = PickerPort(self.gateway)
         self._statistics = Statistics(self.gateway)
-        self._admin = AdminServer(self.gateway, self._statistics)
+        self._audit = audit = open_audit(settings.audit_log, sys.stdout.buffer, self.metrics)
+        self._admin = AdminServer(self.gateway, self._statistics, self.spend, audit)
 
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
         """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration
@@ -58,6 +61,8 @@ class RouterServer(RouterComponents):
         await self._watch.stop()
         await self._port.stop()
         await self._admin.stop()
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.close)
         await self.close()
         _log.info("stopped")
 

@@ -108,6 +108,10 @@ class RequestAccounting:
         self._queue.settle(outcome.model, ticket, prompt, output)
         if ticket.key_id:
             self._tenants.used(ticket.tenant, outcome.status, prompt, output)
+            cached = (usage.cached_tokens or 0) if usage is not None else 0
+            self._tenants.used_by_key(
+                ticket.key_id, ticket.tenant, outcome.model.name, prompt, cached, output
+            )
 
 
 def _record(outcome: Outcome, seconds: float, trace_id: str, unix: float) -> AccessRecord:
@@ -130,5 +134,6 @@ def _record(outcome: Outcome, seconds: float, trace_id: str, unix: float) -> Acc
         output,
         trace_id,
         "",
+        request.client,
         unix,
     )

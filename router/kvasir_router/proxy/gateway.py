@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.keyring import Holder
+from kvasir_router.admission.make_admission import make_admission
 from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.tenant_salt import TenantSalt
@@ -87,9 +87,7 @@ class Gateway:
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
-        self.admission = Admission(
-            settings.keys_file, settings.routers, partial(metrics.file_reported, "keys")
-        )
+        self.admission = make_admission(settings, metrics)
         self.tenants = TenantMeter()
         self._salt = None if settings.shared_prompts else TenantSalt(self.fleet_secrets.hash_key)
         self.queue = RequestQueue(settings.waiting)
@@ -128,9 +126,7 @@ class Gateway:
         if store is not None:
             self.responses = KeptResponses(store, self.tasks, settings.limits.body_bytes)
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
-        self.clients = ClientRegistry(
-            settings.max_connections, settings.drain_idle, metrics, self.tasks
-        )
+        self.clients = ClientRegistry(settings, metrics, self.tasks)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
 
     @property
@@ -214,11 +210,12 @@ class Gateway:
     def _waited_in_vain(self, model: Served, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
 
-    def refused(self, refusal: RequestError) -> None:
-        """Account for something that was not a valid request."""
+    def refused(self, refusal: RequestError, client: str) -> None:
+        """Account for something that was not a valid request, of a client by its address."""
         self.metrics.model("").codes[refusal.status] += 1
         if self.access_log is not None:
-            self.access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
+            record = AccessRecord(status=refusal.status, reason=refusal.message, client=client)
+            self.access_log.write(record)
 
     def _route(self, client: GatewayClient, request: Request, *, continued: bool = False) -> None:
         """Relay the request to its model; `continued`: what its conversation was before is in its
@@ -315,7 +312,7 @@ class Gateway:
         return self.responses if own else None
 
     def _owner(self, holder: Holder | None) -> str:
-        return "" if holder is None else holder.key.id
+        return "" if holder is None else holder.owner
 
     async def _continue(
         self,
@@ -378,5 +375,6 @@ class Gateway:
                     status=answer.status,
                     bytes=len(answer.body),
                     request_id=request.request_id.decode(),
+                    client=request.client,
                 )
             )

@@ -78,14 +78,14 @@ class LocalRoutes:
 
     def is_metrics(self, request: Request) -> bool:
         """Return whether the request is for metrics, and they are given on this port."""
-        is_open = self._admission.keyring is None
+        is_open = self._admission.is_open
         asked = request.endpoint is METRICS and request.method in (b"GET", b"HEAD")
         return asked and is_open
 
     def unknown_model(self, name: str, holder: Holder | None) -> RefusalError:
         """Make the refusal of a model; those that exist and the key may use are named."""
         if holder is not None and not holder.allows(name):
-            return RefusalError(forbidden(holder.key.id, name))
+            return RefusalError(forbidden(holder, name))
         names = [known for known, _ in self._targets(holder)]
         listed = ", ".join(f"`{known}`" for known in names[:_MAX_NAMES]) or "none"
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
@@ -107,7 +107,7 @@ class LocalRoutes:
         return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
 
     def _metrics_page(self) -> Answer:
-        if self._admission.keyring is not None:
+        if not self._admission.is_open:
             return answers.error(404, "With API keys, metrics are on the admin port.", "not_found")
         return Answer(200, self._metrics.text(), router_metrics.CONTENT_TYPE)
 
@@ -130,7 +130,7 @@ class LocalRoutes:
         if target is None:
             raise self.unknown_model(name, holder)
         if holder is not None and not holder.may_use(name, target):
-            raise RefusalError(forbidden(holder.key.id, name))
+            raise RefusalError(forbidden(holder, name))
         return Answer(200, msgspec.json.encode(model_card(name, target.model)))
 
 

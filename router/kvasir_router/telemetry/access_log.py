@@ -36,6 +36,8 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     trace_id: str = ""
     reason: str = ""
     """Reason for the refusal, if it was no valid request."""
+    client: str = ""
+    """Address of the client, by its connection or what a trusted proxy says."""
     time: float = msgspec.field(default_factory=time.time)
     """Unix seconds at its end."""
 
@@ -64,7 +66,7 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
 
-    def write(self, record: AccessRecord) -> None:
+    def write(self, record: msgspec.Struct) -> None:
         if self._lines.qsize() >= _MAX_WAITING:
             self._dropped()
         else:
@@ -88,5 +90,6 @@ class AccessLog:
             try:
                 self._output.write(b"\n".join(lines) + b"\n")
                 self._output.flush()
-            except OSError:
-                pass  # nobody reads the log any more; serving goes on
+            except OSError:  # nobody reads the log any more; serving goes on
+                for _ in lines:
+                    self._dropped()

@@ -80,7 +80,10 @@ class Metrics(Collector):
         self.models: dict[str, ModelMetrics] = {}
         self.connections: Callable[[], int] = lambda: 0
         self.refused_connections = 0
+        self.proxy_headers_refused: Counter[str] = Counter()
+        """Connections and requests of trusted proxies closed for what they say of the client."""
         self.dropped_log_lines = 0
+        self.dropped_audit_lines = 0
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
@@ -119,6 +122,9 @@ class Metrics(Collector):
 
     def log_line_dropped(self) -> None:
         self.dropped_log_lines += 1
+
+    def audit_line_dropped(self) -> None:
+        self.dropped_audit_lines += 1
 
     def register(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Add the families that `source` returns, at each scrape."""
@@ -162,11 +168,15 @@ def _router_families(metrics: Metrics) -> Iterator[Metric]:
     yield gauge("client_connections", text, metrics.connections())
     text = "Client connections refused because there were too many."
     yield counter("connections_refused", text, metrics.refused_connections)
+    text = "Connections closed for what a proxy says of their client, by reason."
+    yield counter("proxy_headers_refused", text, metrics.proxy_headers_refused, "reason")
     text = "Tasks that failed by a defect, by name."
     yield counter("task_failures", text, metrics.task_failures, "task")
     yield gauge("body_bytes", "Memory given to the bodies of requests.", metrics.body_bytes())
     text = "Access log lines dropped: it is read too slowly."
     yield counter("access_log_dropped", text, metrics.dropped_log_lines)
+    text = "Audit log lines dropped: it is read too slowly."
+    yield counter("audit_log_dropped", text, metrics.dropped_audit_lines)
     text = "Spans dropped: the collector does not take them."
     yield counter("spans_dropped", text, metrics.dropped_spans)
 

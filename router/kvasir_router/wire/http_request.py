@@ -128,6 +128,8 @@ class Request:
         """The header's value; it is not among `lines`: a key for this router goes no further."""
         self.api_key = b""
         """Value of X-Api-Key, in which Anthropic's clients send a key; not among `lines` either."""
+        self.client = ""
+        """Address of the client, for logs."""
         self.method = b""
         self.target = b""
         self.path = ""
@@ -171,6 +173,7 @@ class Request:
         made.scan = made.outline = made.buffer = None
         made.authorization = self.authorization
         made.api_key = self.api_key
+        made.client = ""
         made.method = self.method
         made.target = self.target
         made.path = self.path

@@ -13,7 +13,7 @@ import uvloop
 from kvasir.certificates import TlsError
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
 from kvasir_router.discovery.specs import DiscoveryError
-from kvasir_router.kept_responses.response_store import StoreError
+from kvasir_router.store_error import StoreError
 from kvasir_router.workers.control_channel import Control
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.shared_state import Shared

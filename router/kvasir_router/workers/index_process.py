@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from kvasir_router.admin.admin_server import AdminServer
+from kvasir_router.admin.audit_log import open_audit
 from kvasir_router.discovery.specs import (
     DiscoveryError,
     ModelSpec,
@@ -49,6 +50,7 @@ from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS, Others
 from kvasir_router.workers.shared_memory.load_table_rows import LoadTableRows
 from kvasir_router.workers.shared_memory.shared_replica import SharedModel
 from kvasir_router.workers.shared_state import Shared
+from kvasir_router.workers.whole_lines import WholeLines
 
 _log = structlog.get_logger("kvasir_router.workers")
 
@@ -66,7 +68,8 @@ class IndexProcess(RouterComponents):
 
     def __init__(self, shared: Shared, column: int) -> None:
         """`column`: its own in the load table, in which it only says that it lives."""
-        super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
+        quiet = replace(shared.settings, access_log=False, otlp_endpoint=None)
+        super().__init__(quiet, run=shared.run)
         self._shared = shared
         self._watch = FleetWatch(self)
         self._tasks = self.gateway.tasks.child()
@@ -86,7 +89,8 @@ class IndexProcess(RouterComponents):
         self._others = Others(shared.load, column, self._others_have)
         self._replicas: dict[int, WatchedReplica] = {}
         self._gathering = GatheredStats(self.gateway, self._publisher)
-        self._admin = AdminServer(self.gateway, self._gathering)
+        self._audit = audit = open_audit(quiet.audit_log, WholeLines(1), self.metrics)
+        self._admin = AdminServer(self.gateway, self._gathering, self.spend, audit)
         self.metrics.register(partial(publisher_families, self._publisher))
         self.gateway.serves = False
         fleet = self.fleet
@@ -114,6 +118,8 @@ class IndexProcess(RouterComponents):
         _log.info("index process listening", admin_url=url_of(control.listener))
         await self._until_the_end(control)
         await self._admin.stop()
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.close)
         await tasks.stop()
         await self._watch.stop()
         await self.close()

@@ -1,7 +1,9 @@
 """State that the processes of one router share, made before they are forked."""
 
+import secrets
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -22,6 +24,8 @@ class Shared:
     link_sock: socket.socket
     """Socket on which the index process takes the workers' connections."""
     admin_sock: socket.socket
+    run: str = field(default_factory=partial(secrets.token_hex, 8))
+    """Random id of this run of the router."""
 
     @property
     def link_path(self) -> Path:

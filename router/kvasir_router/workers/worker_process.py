@@ -61,7 +61,7 @@ class RouterWorker(RouterComponents):
 
     def __init__(self, shared: Shared, slot: int, column: int) -> None:
         """`slot`: which worker it is, from 0; `column`: its own in the load table."""
-        super().__init__(worker_settings(shared.settings), WholeLines(1))
+        super().__init__(worker_settings(shared.settings), WholeLines(1), shared.run)
         gateway, settings = self.gateway, self.settings
         self._slot = slot
         self._column = column
@@ -85,8 +85,8 @@ class RouterWorker(RouterComponents):
         self._asked: dict[int, Callable[[Answer], None]] = {}
         gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
         gateway.ask_metrics = self._ask_metrics
-        if gateway.admission.keyring is not None:
-            gateway.admission.keyring.make_limits = shared.ledger.limits
+        if not gateway.admission.is_open:
+            gateway.admission.limit_by(shared.ledger.limits)
             self.metrics.register(partial(limit_families, shared.ledger))
 
     async def run(self, control: Control) -> None:

@@ -201,6 +201,13 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         (["--config", "x", "--endpoint-picker-port", "8080"], "8080 is that of --port too"),
         (["--config", "x", "--endpoint-picker-body-mode", "some"], "full_duplex"),
         (["--config", "x", "--response-store", "/data/x"], "must be of the form sqlite:///PATH"),
+        (["--config", "x", "--spend-store", "/data/x"], "must be of the form sqlite:///PATH"),
+        (
+            ["--config", "x", "--spend-store", "sqlite:///x", "--routers", "2"],
+            "2 routers (--routers) cannot share a file; use redis://",
+        ),
+        (["--config", "x", "--trusted-proxy", "10.0.0.1/8"], "is no network: write an address"),
+        (["--config", "x", "--proxy-protocol", "all"], "is no network: write an address"),
         (
             ["--config", "x", "--response-store", "sqlite:///x", "--routers", "2"],
             "2 routers (--routers) cannot share a file",

@@ -14,11 +14,14 @@ import yaml
 import kvasir
 from kvasir_operator.command import app as operator
 from kvasir_operator.controller.metrics import Metrics as OperatorMetrics
+from kvasir_router.admission.access_tokens.issuers import read_issuers
 from kvasir_router.admission.keys import hash_key, read_keys
 from kvasir_router.command import app as router
 from kvasir_router.telemetry.router_metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
+KEPT = ("responses", "spend")
+"""Volumes that are a user's own."""
 
 
 @pytest.mark.parametrize("chart", ["kvasir", "kvasir-models"])
@@ -50,6 +53,23 @@ def test_routers_are_asked_to_stop_within_their_grace(render, find, values_name)
     given = dict(each.partition("=")[::2] for each in pod["containers"][0]["args"])
     needed = int(given["--pre-stop-delay"]) + int(given["--drain-timeout"])
     assert pod["terminationGracePeriodSeconds"] > needed + 5
+
+
+def test_the_issuers_are_a_file_that_the_router_takes(render, find, tmp_path) -> None:
+    path = tmp_path / "issuers.yaml"
+    made = find(render("everything"), "ConfigMap", "kvasir-router-issuers")
+    path.write_text(made["data"]["issuers.yaml"])
+    [issuer] = read_issuers(path).issuers
+    assert issuer.tenant_claim == "/kubernetes.io/namespace"
+
+
+def test_issuers_in_a_secret_are_mounted_whole(helm, find) -> None:
+    values = {"global": {"imageRegistry": "r"}, "accessTokens": {"existingSecret": "own"}}
+    rendered = helm.template(values | {"apiKeys": {"enabled": False}})
+    pod = find(rendered, "Deployment", "kvasir-router")["spec"]["template"]["spec"]
+    assert "--issuers-file=/etc/kvasir/issuers/issuers.yaml" in pod["containers"][0]["args"]
+    assert {"name": "issuers", "secret": {"secretName": "own"}} in pod["volumes"]
+    assert "kvasir-test" not in {each["metadata"]["name"] for each in rendered}
 
 
 def test_the_first_key_is_one_that_the_router_takes(helm, find, tmp_path) -> None:
@@ -127,5 +147,5 @@ def test_pods_are_as_restricted_as_may_be(render, find, values_name, name) -> No
         assert not own["allowPrivilegeEscalation"]
         assert own["capabilities"] == {"drop": ["ALL"]}
         writable = [each for each in container["volumeMounts"] if not each.get("readOnly")]
-        paths = {each["mountPath"] for each in writable if each["name"] != "responses"}
+        paths = {each["mountPath"] for each in writable if each["name"] not in KEPT}
         assert paths == {"/tmp"}

@@ -125,6 +125,30 @@ def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
             "router.responses.volumeClaim and router.responses.urlSecret exclude each other",
         ),
         (
+            {
+                "accessTokens": {
+                    "issuers": [
+                        {
+                            "name": "a",
+                            "issuer": "b",
+                            "audiences": ["c"],
+                            "tenants": [{"tenant": "d"}],
+                        }
+                    ],
+                    "existingSecret": "s",
+                }
+            },
+            "accessTokens.issuers and accessTokens.existingSecret exclude each other",
+        ),
+        (
+            {"router": {"spend": {"volumeClaim": "c"}}},
+            "router.spend.volumeClaim keeps spend in a file, which 2 routers cannot share",
+        ),
+        (
+            {"router": {"replicas": 1, "spend": {"volumeClaim": "c", "urlSecret": "s"}}},
+            "router.spend.volumeClaim and router.spend.urlSecret exclude each other",
+        ),
+        (
             {"watchNamespaces": ["a"], "kserveNamespaces": ["a", "b"]},
             "kserveNamespaces names b, which watchNamespaces lacks: add it there",
         ),

@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from collections import Counter
 
+from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.client_response import Client
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.wire import responses
+from kvasir_router.wire.forwarding.client_address import TrustedProxies
 
 SWEEP_SECONDS = 0.5
 """Between two looks at the deadlines of all connections."""
@@ -20,6 +23,8 @@ class RegisteredClient(Client):
 
     deadline: float
     """Loop time at which `expire` is called."""
+    address: str
+    """Address of the connection's other end, or that of its PROXY header."""
 
     def expire(self) -> None:
         """End what has passed its deadline."""
@@ -34,12 +39,15 @@ class RegisteredClient(Client):
 class ClientRegistry:
     """The connections that are open, and the TLS handshakes under way."""
 
-    def __init__(
-        self, max_connections: int, drain_idle: float, metrics: Metrics, tasks: SupervisedTasks
-    ) -> None:
-        """`drain_idle`: seconds without a request after which a drain closes a connection."""
-        self._max_connections = max_connections
-        self._drain_idle = drain_idle
+    def __init__(self, settings: RouterSettings, metrics: Metrics, tasks: SupervisedTasks) -> None:
+        self._max_connections = settings.max_connections
+        self._drain_idle = settings.drain_idle
+        """Seconds without a request after which a drain closes a connection."""
+        self.proxies = TrustedProxies(settings.proxies.trusted)
+        self._max_of_client = settings.proxies.client_connections
+        self._of_client: Counter[str] = Counter()
+        """Connections by address, where they are limited."""
+        self._counted: set[RegisteredClient] = set()
         self._metrics = metrics
         self._tasks = tasks
         self.connections: set[RegisteredClient] = set()
@@ -49,14 +57,31 @@ class ClientRegistry:
         self._full = responses.error(
             503, "The router has all the connections it may.", "overloaded", retry_after=1
         )
+        self._too_many = responses.error(
+            429,
+            f"An address may have {self._max_of_client} connections here; use fewer of them again.",
+            "too_many_connections",
+            retry_after=1,
+        )
 
     def connected(self, client: RegisteredClient) -> responses.Answer | None:
         """Register a connection; return a refusal when there are too many."""
         self.connections.add(client)
-        if len(self.connections) <= self._max_connections:
-            return None
+        if len(self.connections) > self._max_connections:
+            self._metrics.refused_connections += 1
+            return self._full
+        return self._too_many if self._max_of_client and self._is_one_more(client) else None
+
+    def _is_one_more(self, client: RegisteredClient) -> bool:
+        """Count a connection of its address; return whether that has too many."""
+        if not client.address or self.proxies.trusts(client.address):
+            return False
+        self._counted.add(client)
+        self._of_client[client.address] += 1
+        if self._of_client[client.address] <= self._max_of_client:
+            return False
         self._metrics.refused_connections += 1
-        return self._full
+        return True
 
     def handshake_began(self) -> bool:
         """Count a TLS handshake as a connection, until `handshake_ended`; return False when there
@@ -73,6 +98,11 @@ class ClientRegistry:
 
     def disconnected(self, client: RegisteredClient) -> None:
         """Remove a connection."""
+        if client in self._counted:
+            self._counted.discard(client)
+            self._of_client[client.address] -= 1
+            if not self._of_client[client.address]:
+                del self._of_client[client.address]
         self.connections.discard(client)
 
     async def sweep(self) -> None:

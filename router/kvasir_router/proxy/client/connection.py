@@ -16,6 +16,7 @@ from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
+from kvasir_router.wire.forwarding.client_address import BAD_FORWARDED, peer_of
 from kvasir_router.wire.http_request import Request, RequestError
 
 # Bytes a client may be behind before its replica is paused, and has to be to go on.
@@ -32,8 +33,12 @@ class ClientConnection(GatewayClient):
     """Requests are answered one at a time. While one is in progress the connection is still read,
     because that is how a client's departure is noticed; a client that half-closes has left."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, address: str = "") -> None:
+        """`address`: the client's, where a PROXY header or an accept has told it."""
         self._gateway = gateway
+        self.address = address
+        self._is_proxy = False
+        """True when X-Forwarded-For says whose a request is."""
         self._timeouts = gateway.settings.timeouts
         self._loop = asyncio.get_running_loop()
         self._arrival = arrival = Arrival(
@@ -85,6 +90,8 @@ class ClientConnection(GatewayClient):
         sock = transport.get_extra_info("socket")
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.address = self.address or peer_of(sock)
+        self._is_proxy = self._gateway.clients.proxies.trusts(self.address)
         self.deadline = self._loop.time() + self._timeouts.header
         refusal = self._gateway.clients.connected(self)
         if refusal is not None:
@@ -229,6 +236,7 @@ class ClientConnection(GatewayClient):
 
     def _check_head(self, request: Request) -> None:
         """Before a body is read. Raises RequestError."""
+        request.client = self._client_of(request)
         try:
             self._gateway.check_head(request)
         except responses.RefusalError as refusal:
@@ -285,10 +293,22 @@ class ClientConnection(GatewayClient):
             if isinstance(item, RequestError):
                 self._refuse(item)
                 return
+            if not item.client:
+                try:
+                    item.client = self._client_of(item)
+                except RequestError as refusal:
+                    self._refuse(refusal)
+                    return
             self._busy = True
             self._answering = len(item.body)
             self.deadline = math.inf
             self._gateway.handle(self, item)
+
+    def _client_of(self, request: Request) -> str:
+        """Return whose request it is. Raises RequestError."""
+        if not self._is_proxy:
+            return self.address
+        return self._gateway.clients.proxies.client_of(request.lines, self.address)
 
     def _wake(self) -> None:
         self._resting = False
@@ -334,7 +354,9 @@ class ClientConnection(GatewayClient):
             refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
         )
         self._send_last(responses.in_form_of(self._parser.endpoint, answer))
-        self._gateway.refused(refusal)
+        self._gateway.refused(refusal, self.address)
+        if refusal.code == BAD_FORWARDED:
+            self._gateway.metrics.proxy_headers_refused["forwarded_for"] += 1
 
     def _send_last(self, answer: responses.Answer) -> None:
         self._transport.write(answer.encode(b"", keep_alive=False))

@@ -7,10 +7,14 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
+from kvasir_router.options.spend_settings import SpendSettings
+
 
 @pytest.fixture
-async def router(start_replica, start_router, model_entry):
-    return await start_router([model_entry("llama", await start_replica())], fleet_secret="s3cret")
+async def router(start_replica, start_router, model_entry, tmp_path):
+    models = [model_entry("llama", await start_replica())]
+    spend = SpendSettings(f"sqlite:///{tmp_path}/spend.db")
+    return await start_router(models, fleet_secret="s3cret", spend=spend)
 
 
 async def test_every_route_is_described_and_every_example_runs(router, client) -> None:

@@ -5,7 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from kvasir_router.admission.admission import Admission, forbidden
+from kvasir_router.admission.admission import (
+    MAX_REFUSED_TENANTS,
+    OTHERS,
+    Admission,
+    forbidden,
+)
 from kvasir_router.admission.keyring import Holder
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 from kvasir_router.admission.limits import Allowance, KeyLimits
@@ -23,7 +28,7 @@ TARGET = Target(Model(ModelSpec("m"), RoundRobin(), 0))
 
 def holder(**options) -> Holder:
     key = ApiKey(id="k", hash="a" * 64, tenant="t", **options)
-    return Holder(key, KeyLimits(key.allowance, 0.0))
+    return Holder(key, KeyLimits(key.allowance, 0.0), "k")
 
 
 def admit(who, *, size=400, **fields):
@@ -129,7 +134,7 @@ def test_what_can_never_be_had_is_asked_for_again_tomorrow() -> None:
     key = ApiKey(id="k", hash="a" * 64, tenant="t")
     limits = KeyLimits(Allowance(requests_per_minute=0), 0.0)
     limits.admit(1, 0.0, 0.0)
-    answer = admit(Holder(key, limits))
+    answer = admit(Holder(key, limits, "k"))
     assert b"Retry-After: 86400\r\n" in answer.lines
     assert "may use 0 requests a minute here" in message(answer)["message"]
 
@@ -175,6 +180,28 @@ def test_media_are_estimated_by_their_kind() -> None:
 
 
 def test_a_long_name_is_cut_in_the_answer() -> None:
-    answer = forbidden("k", "n" * 300)
+    answer = forbidden(holder(), "n" * 300)
     assert f"`{'n' * 256}`" in message(answer)["message"]
     assert message(answer)["param"] == "model"
+
+
+def test_tenants_of_refusals_are_bounded() -> None:
+    admission = Admission()
+    for at in range(MAX_REFUSED_TENANTS + 5):
+        who = Holder(
+            ApiKey(id="k", hash="a" * 64, tenant=f"t{at}"), KeyLimits(Allowance(), 0.0), "k"
+        )
+        admission.without_models(who)
+    assert len(admission.refusals) == MAX_REFUSED_TENANTS + 1
+    assert admission.refusals[OTHERS, "forbidden"] == 5
+
+
+def test_a_budget_counts_what_was_used_elsewhere() -> None:
+    admission, spent = Admission(), {"k": 0}
+    admission.count_elsewhere(lambda key, unix: spent[key])
+    who = holder(tokens_per_day=1000)
+    assert admission.admit(who, Envelope("m"), 400, "m", TARGET).limits is who.limits
+    spent["k"] = 1000
+    with pytest.raises(RefusalError) as refusal:
+        admission.admit(who, Envelope("m"), 400, "m", TARGET)
+    assert message(refusal.value.answer)["code"] == "insufficient_quota"

@@ -4,10 +4,10 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.admission import OTHERS, Admission
 from kvasir_router.admission.admission_metrics import (
+    MAX_KEYS,
     MAX_TENANTS,
-    OTHERS,
     TenantMeter,
     key_families,
     queue_families,
@@ -93,3 +93,16 @@ def test_one_name_may_be_refused_by_many_tenants() -> None:
     found = samples(key_families(admission, meter))
     shared = [value for key, value in found.items() if key[1:] == (OTHERS, "forbidden")]
     assert shared == [2]
+
+
+def test_keys_beyond_a_number_are_counted_together_and_all_are_told_of() -> None:
+    meter, told = TenantMeter(), []
+    meter.spent = lambda *amounts: told.append(amounts)
+    for at in range(MAX_KEYS + 3):
+        meter.used_by_key(f"k{at}", "t", "m", 1, 0, 2)
+    meter.used_by_key("k0", "t", "m", 10, 4, 20)
+    assert len(meter.keys) == MAX_KEYS + 1
+    assert meter.keys[OTHERS, OTHERS] == [3, 6]
+    assert meter.keys["k0", "t"] == [11, 22]
+    assert told[-1] == ("k0", "t", "m", 10, 4, 20)
+    assert len(told) == MAX_KEYS + 4

@@ -76,7 +76,7 @@ async def test_the_hash_itself_is_no_key(make_keyring) -> None:
 )
 def test_models_by_exact_name_or_beginning(patterns, name, adapter, allowed) -> None:
     model = Model(ModelSpec("m", aliases=("alias",)), RoundRobin(), 0)
-    holder = Holder(entry("a", models=patterns), KeyLimits(Allowance(), 0.0))
+    holder = Holder(entry("a", models=patterns), KeyLimits(Allowance(), 0.0), "a")
     assert holder.may_use(name, Target(model, adapter)) is allowed
 
 

@@ -93,6 +93,7 @@ def test_no_keys_is_a_valid_file(tmp_path) -> None:
         ({"id": "a", "hash": HASH, "weight": 0}, "weight"),
         ({"id": "a", "hash": HASH, "models": "m"}, "keys[0].models must be a list"),
         ("kv-0123456789abcdef", "keys[0] must be a mapping"),
+        ({"id": "a", "key": "eyJhbGciOi.eyJpc3MiOi.c2ln"}, "has the form of an access token"),
         (
             {"id": "a", "hash": HASH, "rpm": 5},
             "keys[0].rpm is not a known field; known are id, hash",

@@ -30,7 +30,7 @@ async def test_the_number_follows_the_name_and_stays_where_it_leads_nowhere() ->
             raise answer
         return answer
 
-    following = asyncio.create_task(follow_peers(keyring, "routers.x.svc", 0.0, count))
+    following = asyncio.create_task(follow_peers(keyring.share, "routers.x.svc", 0.0, count))
     await keyring.third.wait()
     following.cancel()
     assert keyring.shares[:2] == [2, 3]

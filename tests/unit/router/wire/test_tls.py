@@ -99,13 +99,37 @@ class TestReload:
         following = asyncio.create_task(tls.follow(heard.append))
         server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=tls.context)
         port = server.sockets[0].getsockname()[1]
-        assert await shown(port) == ssl.PEM_cert_to_DER_cert(certificates["old"][0].read_text())
+        assert await shown(port) == der(certificates["old"][0])
         for new, path in zip(certificates["new"], pair, strict=True):
             shutil.copy(new, path)
         await eventually(lambda: True in heard)
-        assert await shown(port) == ssl.PEM_cert_to_DER_cert(certificates["new"][0].read_text())
+        assert await shown(port) == der(certificates["new"][0])
         following.cancel()
         server.close()
+
+    async def test_open_streams_go_on_over_a_reload(
+        self, start_router, model_entry, stream_until, pair, certificates, eventually
+    ) -> None:
+        replica, go_on = await stream_until()
+        router = await start_router([model_entry("m", replica)], tls=Tls(*pair))
+        stale, url = router.server.metrics.stale, f"https://127.0.0.1:{router.port}/score"
+        body = {"model": "m", "stream": True}
+        async with (
+            trusting(certificates, "old") as client,
+            client.stream("POST", url, json=body) as stream,
+        ):
+            parts = stream.aiter_bytes()
+            assert await anext(parts) == b"data: 1\n\n"
+            pair[1].write_text("no key")
+            await eventually(lambda: stale.get("certificate") is True)
+            assert await shown(router.port) == der(certificates["old"][0])
+            assert await router.metric("stale_files", file="certificate") == 1
+            for new, path in zip(certificates["new"], pair, strict=True):
+                shutil.copy(new, path)
+            await eventually(lambda: stale["certificate"] is False)
+            assert await shown(router.port) == der(certificates["new"][0])
+            go_on.set()
+            assert b"".join([part async for part in parts]) == b"data: 2\n\n"
 
     @pytest.mark.parametrize("change", ["other key", "nonsense", "gone"])
     async def test_a_bad_pair_is_reported_and_the_last_good_one_stays(
@@ -124,9 +148,13 @@ class TestReload:
             key.unlink()
         await eventually(lambda: False in heard)
         port = server.sockets[0].getsockname()[1]
-        assert await shown(port) == ssl.PEM_cert_to_DER_cert(certificates["old"][0].read_text())
+        assert await shown(port) == der(certificates["old"][0])
         following.cancel()
         server.close()
+
+
+def der(cert: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(cert.read_text())
 
 
 async def shown(port: int) -> bytes:

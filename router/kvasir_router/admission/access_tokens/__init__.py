@@ -1,0 +1,1 @@
+"""Access tokens (JWT) of OpenID Connect issuers, as credentials beside API keys."""

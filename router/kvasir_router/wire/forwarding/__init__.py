@@ -1,0 +1,1 @@
+"""Whose connections and requests proxies pass on."""

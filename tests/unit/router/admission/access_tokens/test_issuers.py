@@ -1,0 +1,80 @@
+"""The file of issuers."""
+
+import pytest
+import yaml
+
+from kvasir_router.admission.access_tokens.issuers import read_issuers
+from kvasir_router.yaml_file import YamlFileError
+
+ISSUER = {
+    "name": "sso",
+    "issuer": "https://login.example.com/realms/ml",
+    "audiences": ["kvasir"],
+    "tenants": [{"tenant": "team-a", "tokens_per_day": 10}, {"tenant": "*"}],
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(*issuers: dict, **fields):
+        path = tmp_path / "issuers.yaml"
+        path.write_text(yaml.safe_dump({"issuers": list(issuers), **fields}))
+        return read_issuers(path)
+
+    return read
+
+
+def test_the_least_that_an_issuer_says(read) -> None:
+    [issuer] = read(ISSUER).issuers
+    assert issuer.algorithms == ("RS256", "ES256")
+    assert issuer.grant("team-a").tokens_per_day == 10
+    assert issuer.grant("other").tokens_per_day is None
+
+
+def test_a_tenant_that_is_not_listed_has_nothing_without_a_star(read) -> None:
+    [issuer] = read({**ISSUER, "tenants": [{"tenant": "team-a"}]}).issuers
+    assert issuer.grant("other") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"algorithms": ["HS256"]}, "issuers[0].algorithms[0] must be 'RS256'"),
+        ({"algorithms": ["none"]}, "issuers[0].algorithms[0] must be 'RS256'"),
+        ({"algorithms": []}, "issuers[0].algorithms"),
+        ({"audiences": []}, "issuers[0].audiences"),
+        ({"tenants": []}, "issuers[0].tenants"),
+        ({"tenants": [{"tenant": "a b"}]}, "issuers[0].tenants[0].tenant"),
+        ({"tenants": [{"tenant": "a"}, {"tenant": "a"}]}, "listed twice"),
+        ({"issuer": "http://login.example.com"}, "use https, or set allow_http"),
+        ({"jwks_url": "http://login.example.com/keys"}, "use https, or set allow_http"),
+        ({"issuer": "login.example.com"}, "https://HOST[:PORT][/PATH]"),
+        ({"issuer": "https://a:b@login.example.com"}, "https://HOST[:PORT][/PATH]"),
+        ({"issuer": "https://login.example.com:0/"}, "https://HOST[:PORT][/PATH]"),
+        ({"issuer": "https://login.example.com:x/"}, "https://HOST[:PORT][/PATH]"),
+        ({"name": "A"}, "issuers[0].name"),
+        ({"leeway_seconds": 301}, "issuers[0].leeway_seconds"),
+        ({"audience": "kvasir"}, "did you mean audiences?"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(read, fields: dict, said: str) -> None:
+    with pytest.raises(YamlFileError) as error:
+        read({**ISSUER, **fields})
+    assert said in str(error.value)
+
+
+def test_an_issuer_is_listed_once_by_name_and_by_url(read) -> None:
+    for other in ({"name": "b"}, {"issuer": "https://other.example.com"}):
+        with pytest.raises(YamlFileError, match="two issuers have the same"):
+            read(ISSUER, {**ISSUER, **other})
+    assert (
+        len(read(ISSUER, {**ISSUER, "name": "b", "issuer": "https://b.example.com"}).issuers) == 2
+    )
+
+
+def test_this_machine_and_what_is_allowed_do_without_tls(read) -> None:
+    [local] = read({**ISSUER, "issuer": "http://localhost:8080"}).issuers
+    assert local.may_fetch("http://[::1]/keys")
+    assert not local.may_fetch("http://10.0.0.1/keys")
+    [allowed] = read({**ISSUER, "issuer": "http://sso.auth.svc", "allow_http": True}).issuers
+    assert allowed.may_fetch("http://10.0.0.1/keys")
