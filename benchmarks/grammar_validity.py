@@ -28,7 +28,7 @@ from tqdm import tqdm
 sys.path.append(str(ROOT / "tests"))
 
 from support.random_schemas import Schemas
-from support.schema_judge import violation
+from support.schema_judge import exact, violation
 
 from kvasir_engine.grammar.compiler import GrammarCompiler
 from kvasir_engine.grammar.constraint import parse_constraint
@@ -126,7 +126,7 @@ def judge(schema: Any, text: str, finish_reason: str | None, counts: Counts) -> 
         return
     error: Exception | None
     try:
-        error = violation(schema, text)
+        error = violation(schema, exact(text))
     except ValueError as not_json:
         error = not_json
     if error is None:

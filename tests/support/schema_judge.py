@@ -8,17 +8,25 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
+_DIGITS = 100_000
+"""Digits of a number with which it is computed: more than any output has."""
 
-def violation(schema: Any, text: str) -> ValidationError | None:
-    """Return what of a schema, formats included, the JSON text does not satisfy; None if it is
-    valid. Raises ValueError for no JSON.
 
-    Numbers are decimal, as they are written: in binary, 0.07 is no multiple of 0.01.
+def exact(text: str) -> Any:
+    """Return the value of a JSON text with decimal numbers, as they are written."""
+    return json.loads(text, parse_float=_number)
+
+
+def violation(schema: Any, value: Any) -> ValidationError | None:
+    """Return what of a schema, formats included, a value of `exact` does not satisfy; None if it is
+    valid.
+
+    Numbers are decimal: in binary, 0.07 is no multiple of 0.01.
     """
-    exact = json.loads(json.dumps(schema), parse_float=Decimal)
-    checker = Draft202012Validator(exact, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    with localcontext(prec=len(text) + 100):
-        return next(checker.iter_errors(json.loads(text, parse_float=_number)), None)
+    made = exact(json.dumps(schema))
+    checker = Draft202012Validator(made, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    with localcontext(prec=_DIGITS):
+        return next(checker.iter_errors(value), None)
 
 
 def _number(text: str) -> Decimal | float:

@@ -21,6 +21,7 @@ from kvasir_router.admission.keyring import Holder
 from kvasir_router.admission.keys import Grant
 from kvasir_router.admission.limits import DAY, Allowance, KeyLimits
 from kvasir_router.file_watch import FileWatch, FollowedFile
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.yaml_file import YamlFileError
 
 MAX_TENANTS = 50_000
@@ -207,7 +208,7 @@ class TokenHolders(TokenSource):
 
     async def fetch_all(self) -> None:
         """TokenSource.fetch_all; a slow issuer holds up none of the others."""
-        running: set[asyncio.Task[None]] = set()
+        tasks = SupervisedTasks()
         try:
             while True:
                 self._asked.clear()
@@ -215,13 +216,10 @@ class TokenHolders(TokenSource):
                 for schedule in self.schedules.values():
                     if schedule.due <= now and not schedule.fetching:
                         schedule.begin(now)
-                        running.add(asyncio.create_task(self._fetch(schedule)))
-                running = {task for task in running if not task.done()}
+                        tasks.run("an issuer's keys", self._fetch(schedule))
                 await self._wait()
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await tasks.stop()
 
     async def _wait(self) -> None:
         """Wait until a fetch may be due."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from support.schema_judge import exact
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -152,4 +152,4 @@ def read_pieces(parser: MessageParser, texts: list[str]) -> tuple[str, list[tupl
         elif piece.kind is Kind.ARGUMENTS:
             arguments[-1] += piece.text
     assert sum(piece.kind is Kind.CALL_END for piece in pieces) == len(names)
-    return content, list(zip(names, map(json.loads, arguments), strict=True))
+    return content, list(zip(names, map(exact, arguments), strict=True))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from support.random_schemas import Schemas
+from support.schema_judge import violation
 
 import kvasir_engine
 from kvasir.text.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ def calls_of_random_functions(made: Model, seed: int, *, free: bool) -> Counter[
             assert free or (found and not content)
             told["calls"] += len(found)
             for name, arguments in found:
-                error = next(Draft202012Validator(tools[name]).iter_errors(arguments), None)
+                error = violation(tools[name], arguments)
                 assert error is None, (made.tokenizer.decode(output), json.dumps(tools[name]))
     return told
 
