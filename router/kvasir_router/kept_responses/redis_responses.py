@@ -2,13 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from kvasir_router.kept_responses.packed_response import pack, unpack
 from kvasir_router.kept_responses.response_store import (
@@ -17,13 +14,9 @@ from kvasir_router.kept_responses.response_store import (
     StoreError,
     StoreLimits,
 )
+from kvasir_router.redis_calls import redis_call, redis_client
 
-CALL_SECONDS = 5.0
-_CONNECT_SECONDS = 2.0
-_CHECK_SECONDS = 30
-"""Seconds after which an idle connection is tried before it is used."""
 _log = structlog.get_logger("kvasir_router.responses")
-_Result = TypeVar("_Result")
 
 
 class RedisResponses(ResponseStore):
@@ -37,17 +30,12 @@ class RedisResponses(ResponseStore):
     def __init__(self, url: str, limits: StoreLimits) -> None:
         """Raises ValueError for a URL that names no server."""
         self._limits = limits
-        self._redis: Redis = Redis.from_url(
-            url,
-            socket_timeout=CALL_SECONDS,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            health_check_interval=_CHECK_SECONDS,
-        )
+        self._redis = redis_client(url)
 
     async def open(self) -> None:
         """See ResponseStore."""
         try:
-            await self._call(self._redis.ping())
+            await redis_call(self._redis.ping())
         except StoreError as error:
             _log.error("responses can neither be kept nor found now", reason=str(error))
 
@@ -62,13 +50,13 @@ class RedisResponses(ResponseStore):
             pipeline.expire(ids, seconds)
             pipeline.zremrangebyscore(ids, "-inf", now - seconds)
             pipeline.zcard(ids)
-            *_, count = await self._call(pipeline.execute())
+            *_, count = await redis_call(pipeline.execute())
         if count > self._limits.per_key:
             await self._forget_oldest(kept.owner, count - self._limits.per_key)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
         """See ResponseStore."""
-        content = await self._call(self._redis.get(_key(owner, response_id)))
+        content = await redis_call(self._redis.get(_key(owner, response_id)))
         if not isinstance(content, bytes):
             return None
         try:
@@ -82,7 +70,7 @@ class RedisResponses(ResponseStore):
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.delete(_key(owner, response_id))
             pipeline.zrem(_ids(owner), response_id)
-            gone, _ = await self._call(pipeline.execute())
+            gone, _ = await redis_call(pipeline.execute())
         return bool(gone)
 
     async def close(self) -> None:
@@ -90,19 +78,10 @@ class RedisResponses(ResponseStore):
         await self._redis.aclose()
 
     async def _forget_oldest(self, owner: str, count: int) -> None:
-        oldest: Any = await self._call(self._redis.zpopmin(_ids(owner), count))
+        oldest: Any = await redis_call(self._redis.zpopmin(_ids(owner), count))
         if oldest:
             keys = [_key(owner, response_id.decode()) for response_id, _ in oldest]
-            await self._call(self._redis.unlink(*keys))
-
-    @staticmethod
-    async def _call(work: Awaitable[_Result]) -> _Result:
-        try:
-            async with asyncio.timeout(2 * CALL_SECONDS):
-                return await work
-        except (RedisError, OSError, TimeoutError) as error:
-            reason = str(error).rstrip(".") or type(error).__name__
-            raise StoreError(f"Redis cannot be used: {reason}.") from error
+            await redis_call(self._redis.unlink(*keys))
 
 
 def _ids(owner: str) -> str:

@@ -1,21 +1,14 @@
 """Spend in Redis, for any number of routers."""
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
+from kvasir_router.redis_calls import redis_call, redis_client
 from kvasir_router.spend.spend_store import Spend, SpendBatch, Spender, SpendStore
 from kvasir_router.store_error import StoreError
 
-CALL_SECONDS = 5.0
-_CONNECT_SECONDS = 2.0
-_CHECK_SECONDS = 30
-"""Seconds after which an idle connection is tried before it is used."""
 _DAY_SECONDS = 86_400
 _NUMBER_SECONDS = 3600
 """Seconds in which a batch may be sent again."""
@@ -45,7 +38,6 @@ for at = 2, #KEYS do redis.call('EXPIRE', KEYS[at], ARGV[3]) end
 return 1
 """
 _log = structlog.get_logger("kvasir_router.spend")
-_Result = TypeVar("_Result")
 
 
 class RedisSpend(SpendStore):
@@ -59,17 +51,12 @@ class RedisSpend(SpendStore):
     def __init__(self, url: str, days: int) -> None:
         """Raises ValueError for a URL that names no server."""
         self._seconds = (days + 1) * _DAY_SECONDS
-        self._redis: Redis = Redis.from_url(
-            url,
-            socket_timeout=CALL_SECONDS,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            health_check_interval=_CHECK_SECONDS,
-        )
+        self._redis = redis_client(url)
 
     async def open(self) -> None:
         """See SpendStore."""
         try:
-            await self._call(self._redis.ping())
+            await redis_call(self._redis.ping())
         except StoreError as error:
             _log.error("what was spent before and elsewhere is not known now", reason=str(error))
 
@@ -83,14 +70,14 @@ class RedisSpend(SpendStore):
         for who, amounts in batch.rows.items():
             field = _BREAK.join((*who[1:], ""))
             values += [days.index(who.day) + 1, field, *amounts, who.key]
-        await self._call(self._redis.eval(_ADD, len(keys), *keys, *map(str, values)))
+        await redis_call(self._redis.eval(_ADD, len(keys), *keys, *map(str, values)))
 
     async def elsewhere(self, day: int, router: str) -> dict[str, int]:
         """See SpendStore."""
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hgetall(_tokens(day))
             pipeline.hgetall(_tokens(day, router))
-            every, own = await self._call(pipeline.execute())
+            every, own = await redis_call(pipeline.execute())
         found = {key.decode(): int(count) - int(own.get(key, 0)) for key, count in every.items()}
         return {key: count for key, count in found.items() if count > 0}
 
@@ -98,7 +85,7 @@ class RedisSpend(SpendStore):
         """See SpendStore."""
         rows: list[tuple[Spender, Spend]] = []
         for day in range(first, last + 1):
-            found: Any = await self._call(self._redis.hgetall(_spend(day)))
+            found: Any = await redis_call(self._redis.hgetall(_spend(day)))
             amounts: defaultdict[Spender, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
             for field, count in found.items():
                 key, tenant, model, kind = field.decode().split(_BREAK)
@@ -111,15 +98,6 @@ class RedisSpend(SpendStore):
     async def close(self) -> None:
         """See SpendStore."""
         await self._redis.aclose()
-
-    @staticmethod
-    async def _call(work: Awaitable[_Result]) -> _Result:
-        try:
-            async with asyncio.timeout(2 * CALL_SECONDS):
-                return await work
-        except (RedisError, OSError, TimeoutError) as error:
-            reason = str(error).rstrip(".") or type(error).__name__
-            raise StoreError(f"Redis cannot be used: {reason}.") from error
 
 
 def _spend(day: int) -> str:

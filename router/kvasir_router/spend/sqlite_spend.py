@@ -1,18 +1,11 @@
 """Spend in a SQLite file, for one router: its processes share the file."""
 
-import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from kvasir_router.spend.spend_store import Spend, SpendBatch, Spender, SpendStore
-from kvasir_router.store_error import StoreError
-
-_BUSY_SECONDS = 5.0
-_Result = TypeVar("_Result")
+from kvasir_router.sqlite_file import SqliteFile, transaction
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spend (
@@ -35,98 +28,58 @@ _REPORT = """SELECT day, key, tenant, model, sum(requests), sum(prompt), sum(cac
 
 
 class SqliteSpend(SpendStore):
-    """One connection, on a thread of its own: nothing waits for the disk on the event loop.
-
-    A batch and its number are one transaction: one that is sent again, since whoever waited for it
-    was cancelled, is not added twice.
-    """
+    """A batch and its number are one transaction: one that is sent again, since whoever waited for
+    it was cancelled, is not added twice."""
 
     def __init__(self, path: Path, days: int) -> None:
         """`days`: those before today's last ones are forgotten."""
-        self._path = path
+        self._file = SqliteFile(path, "spend", _TABLES)
         self._days = days
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
         """See SpendStore."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spend")
-        await self._run(self._connect)
+        await self._file.open()
 
     async def add(self, batch: SpendBatch) -> None:
         """See SpendStore."""
-        await self._run(partial(self._add, batch))
+        await self._file.run(partial(self._add, batch))
 
     async def elsewhere(self, day: int, router: str) -> dict[str, int]:
         """See SpendStore."""
-        return await self._run(partial(self._elsewhere, day, router))
+        return await self._file.run(partial(_elsewhere, day, router))
 
     async def report(self, first: int, last: int, limit: int) -> list[tuple[Spender, Spend]]:
         """See SpendStore."""
-        return await self._run(partial(self._report, first, last, limit))
+        return await self._file.run(partial(_report, first, last, limit))
 
     async def close(self) -> None:
         """See SpendStore."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(thread, self._connection.close)
-        thread.shutdown()
+        await self._file.close()
 
-    async def _run(self, work: Callable[[], _Result]) -> _Result:
-        if self._thread is None:
-            raise StoreError(f"The file of spend {self._path} is not open.")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.Error as error:
-            raise StoreError(f"The file of spend {self._path} cannot be used: {error}.") from error
+    # On the file's thread
 
-    # On the thread
-
-    @property
-    def _open_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise sqlite3.ProgrammingError("it is closed")
-        return self._connection
-
-    def _connect(self) -> None:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.executescript(_TABLES)
-        except sqlite3.Error:
-            connection.close()
-            raise
-        self._connection = connection
-
-    def _add(self, batch: SpendBatch) -> None:
-        connection = self._open_connection
+    def _add(self, batch: SpendBatch, connection: sqlite3.Connection) -> None:
         rows = [(*who, batch.router, *amounts) for who, amounts in batch.rows.items()]
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             day = max(who.day for who in batch.rows)
             if connection.execute(_NUMBER, (batch.writer, batch.number, day)).rowcount:
                 connection.executemany(_ADD, rows)
             connection.execute("DELETE FROM spend WHERE day <= ?", (day - self._days,))
             connection.execute("DELETE FROM writers WHERE day < ?", (day - 1,))
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
 
-    def _elsewhere(self, day: int, router: str) -> dict[str, int]:
-        return dict(
-            self._open_connection.execute(
-                "SELECT key, sum(prompt + completion) FROM spend WHERE day = ? AND router != ? "
-                "GROUP BY key",
-                (day, router),
-            ).fetchall()
-        )
 
-    def _report(self, first: int, last: int, limit: int) -> list[tuple[Spender, Spend]]:
-        found = self._open_connection.execute(_REPORT, (first, last, limit))
-        return [(Spender(*row[:4]), Spend(*row[4:])) for row in found]
+def _elsewhere(day: int, router: str, connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(
+        connection.execute(
+            "SELECT key, sum(prompt + completion) FROM spend WHERE day = ? AND router != ? "
+            "GROUP BY key",
+            (day, router),
+        ).fetchall()
+    )
+
+
+def _report(
+    first: int, last: int, limit: int, connection: sqlite3.Connection
+) -> list[tuple[Spender, Spend]]:
+    found = connection.execute(_REPORT, (first, last, limit))
+    return [(Spender(*row[:4]), Spend(*row[4:])) for row in found]

@@ -18,7 +18,7 @@ def test_without_a_url_nothing_is_kept() -> None:
 def test_a_file_and_its_limits(url: str, path: str) -> None:
     store = make_store(ResponseSettings(url=url, days=2.0, per_key=7))
     assert isinstance(store, SqliteResponses)
-    assert store._path == Path(path)
+    assert store._file.path == Path(path)
     assert (store._limits.seconds, store._limits.per_key) == (172800.0, 7)
 
 

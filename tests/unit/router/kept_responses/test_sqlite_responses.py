@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.kept_responses import sqlite_responses
+from kvasir_router import sqlite_file
 from kvasir_router.kept_responses.response_store import KeptResponse, StoreError
 
 Make = Callable[..., KeptResponse]
@@ -92,7 +92,7 @@ async def test_a_file_that_cannot_be_used(tmp_path: Any, open_file: Any) -> None
 async def test_a_damaged_response_is_an_error(open_file: Any, kept: Make) -> None:
     store = await open_file()
     await store.put(kept("a", "r1"))
-    store._open_connection.execute("UPDATE responses SET content = x'00'")
+    await store._file.run(lambda file: file.execute("UPDATE responses SET content = x'00'"))
     with pytest.raises(StoreError, match="cannot be read"):
         await store.find("a", "r1")
 
@@ -101,7 +101,7 @@ async def test_too_many_calls_are_refused(
     open_file: Any, kept: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_file()
-    monkeypatch.setattr(sqlite_responses, "MAX_WAITING", 0)
+    monkeypatch.setattr(sqlite_file, "MAX_WAITING", 0)
     with pytest.raises(StoreError, match="0 calls wait"):
         await store.find("a", "r1")
 
