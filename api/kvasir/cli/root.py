@@ -64,21 +64,32 @@ class LazyGroup(TyperGroup):
             ctx.fail(str(cause))
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    name="kvasir",
-    help="Serves large language models: on one machine, or on Kubernetes.",
-    epilog=_EPILOG,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+def make_app(group: type[LazyGroup], name: str, about: str, epilog: str) -> typer.Typer:
+    """Return the command line of a group, which prints its help where no command is given."""
+    made = typer.Typer(
+        cls=group,
+        name=name,
+        help=about,
+        epilog=epilog,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @made.callback(invoke_without_command=True)
+    def root(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            print(ctx.get_help())
+
+    return made
+
+
+app = make_app(
+    LazyGroup,
+    "kvasir",
+    "Serves large language models: on one machine, or on Kubernetes.",
+    _EPILOG,
 )
-
-
-@app.callback(invoke_without_command=True)
-def _root(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 def run(app: typer.Typer = app, name: str = "kvasir") -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import typer
-
 from kvasir.cli.commands import COMPLETION_OPTIONS, CommandInfo
 from kvasir.cli.kubectl.plugin_commands import PLUGIN_COMMANDS
-from kvasir.cli.root import LazyGroup
+from kvasir.cli.root import LazyGroup, make_app
 
 _EPILOG = """\b
 Examples:
@@ -39,18 +37,9 @@ class PluginGroup(LazyGroup):
         return name, command, rest
 
 
-app = typer.Typer(
-    cls=PluginGroup,
-    name="kubectl-kvasir",
-    help="Looks at and acts on the models of a cluster that Kvasir serves.",
-    epilog=_EPILOG,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = make_app(
+    PluginGroup,
+    "kubectl-kvasir",
+    "Looks at and acts on the models of a cluster that Kvasir serves.",
+    _EPILOG,
 )
-
-
-@app.callback(invoke_without_command=True)
-def _root(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
