@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kvasir_engine.grammar.constraint_error import ConstraintError
@@ -142,3 +142,16 @@ def has_type(value: Any, types: Iterable[str]) -> bool:
         case _:
             found = {"object"}
     return not found.isdisjoint(types)
+
+
+def objects_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and every object below it but for values: schemas, and maps of them by
+    name."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from objects_of(each)
+    elif isinstance(schema, dict):
+        yield schema
+        for name, each in schema.items():
+            if name != "enum":
+                yield from objects_of(each)

@@ -15,6 +15,7 @@ from kvasir_engine.grammar.schema_keywords import (
     XGRAMMAR_FORMATS,
     SchemaError,
     expect,
+    objects_of,
 )
 from kvasir_engine.grammar.schema_regex import FORMATS_AS_PATTERNS, portable
 
@@ -80,16 +81,15 @@ def _has_multiple(schema: dict[str, Any], step: Fraction) -> bool:
 def xgrammar_multiples(schema: Any) -> bool:
     """Return whether xgrammar enforces every multipleOf of a schema: it does for integers without
     bounds, and leaves others out."""
-    if isinstance(schema, list):
-        return all(map(xgrammar_multiples, schema))
-    if not isinstance(schema, dict):
+    return all(map(_xgrammar_multiple, objects_of(schema)))
+
+
+def _xgrammar_multiple(schema: dict[str, Any]) -> bool:
+    step = schema.get("multipleOf")
+    if not isinstance(step, int | float):  # there is none, or it is a property's name
         return True
-    if isinstance(step := schema.get("multipleOf"), int | float):  # else it is a property's name
-        ranged = schema.get("type") != "integer" or BOUNDS & schema.keys()
-        if ranged or step != int(step):
-            return False
-    below = (each for name, each in schema.items() if name != "enum")
-    return all(map(xgrammar_multiples, below))
+    ranged = schema.get("type") != "integer" or bool(BOUNDS & schema.keys())
+    return not ranged and step == int(step)
 
 
 def _finite(value: float) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from kvasir_engine.grammar.schema_keywords import objects_of
+
 _COUNT = re.compile(r"\{\d+(,\d*)?\}")
 _CLASS = re.compile(r"\\[dwsDWS]")
 _CLASSES = {
@@ -76,17 +78,11 @@ def lengths_as_patterns(schema: Any) -> Any:
 
 def patterns_of(schema: Any) -> Iterator[str]:
     """Yield the patterns of an enforceable schema."""
-    if isinstance(schema, list):
-        for each in schema:
-            yield from patterns_of(each)
-    elif isinstance(schema, dict):
-        if isinstance(pattern := schema.get("pattern"), str):
+    for each in objects_of(schema):
+        if isinstance(pattern := each.get("pattern"), str):
             yield pattern
-        if isinstance(named := schema.get("patternProperties"), dict):
+        if isinstance(named := each.get("patternProperties"), dict):
             yield from named
-        for name, each in schema.items():
-            if name != "enum":
-                yield from patterns_of(each)
 
 
 def portable(pattern: str) -> str:

@@ -47,8 +47,11 @@ class ChatAnswer(Answer):
         self._reasoning: dict[int, ReasoningTokens] = {}
         if parsing is not None:
             self._short_ids = parsing.tools is not None and parsing.tools.short_ids
+            prompt_end = prompt_end or PromptEnd()
             for choice in self.choices.values():
-                self._parse(choice, body, parsing, prompt_end or PromptEnd())
+                self._parse(choice, body, parsing, prompt_end)
+            closer = closing_token(parsing, self.logprob_format.tokenizer, prompt_end)
+            self._reasoning = {index: ReasoningTokens(closer) for index in self._parsers}
 
     def _parse(
         self, choice: Choice, body: ChatBody, parsing: Parsing, prompt_end: PromptEnd
@@ -66,8 +69,6 @@ class ChatAnswer(Answer):
             run.sent_chars = 0  # the sample is to give all of its text
             choice.sample.mark(parsing.signs(with_tools=calls))
             self._parsers[choice.index] = parser
-            closer = closing_token(parsing, self.logprob_format.tokenizer, prompt_end)
-            self._reasoning[choice.index] = ReasoningTokens(closer)
 
     @property
     def usage(self) -> dict[str, Any]:
