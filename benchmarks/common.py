@@ -233,6 +233,20 @@ def cpu_seconds(pid: int) -> float:
     return (int(after_name[11]) + int(after_name[12])) / _TICKS
 
 
+def resident_mib(pid: int) -> float:
+    """Memory of a process that is in RAM."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def metric(port: int, name: str) -> float:
+    """Sum of a metric's series, of a process that serves /metrics on 127.0.0.1."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    series = [each for each in lines if each.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(each.rpartition(" ")[2]) for each in series)
+
+
 def children(pid: int) -> list[int]:
     """Processes that `pid` started."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from common import ROOT, Figure, Report, cpu_seconds, warn_if_busy
+from common import ROOT, Figure, Report, cpu_seconds, metric, resident_mib, warn_if_busy
 
 sys.path.insert(0, str(ROOT / "e2e" / "cluster"))
 
@@ -108,12 +108,7 @@ class Site:
     def start(self, nodes: int, models: Sequence[str]) -> None:
         """Start all but the operator."""
         self.plane.define(as_yaml())
-        scheduler = self.plane.add_client("scheduler", "/CN=system:kube-scheduler")
-        self._spawn(
-            *("scheduler", binary("kube"), "kube-scheduler", f"--kubeconfig={scheduler}"),
-            *("--secure-port=0", "--leader-elect=false"),
-            *("--kube-api-qps=500", "--kube-api-burst=1000"),
-        )
+        self.plane.start_scheduler()
         self._spawn(
             *("kwok", binary("kwok"), f"--kubeconfig={self.plane.kubeconfig}", f"--cidr={NETWORK}"),
             *("--manage-all-nodes=true", "--node-ip=10.66.0.1", f"--config={STAGES}"),
@@ -141,11 +136,9 @@ class Site:
         with process(log, *command, *flags, *images, KUBECONFIG=kubeconfig) as made:
             yield made
 
-    def metric(self, name: str) -> float:
-        """Sum of a metric's series of the operator."""
-        text = httpx.get(f"http://127.0.0.1:{self.operator_port}/metrics").text
-        lines = [each for each in text.splitlines() if each.startswith((f"{name}{{", f"{name} "))]
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
+    def writes(self) -> float:
+        """Writes of the operator so far."""
+        return metric(self.operator_port, "kvasir_operator_api_writes_total")
 
     def served(self) -> int:
         """Replicas that the router serves."""
@@ -268,19 +261,17 @@ def _is_ready(resource: dict[str, Any]) -> bool:
     return held.get("Ready") == "True"
 
 
-def _resident_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
-
-
 async def _rest(site: Site, operator: int, seconds: float) -> dict[str, float]:
     """Measure the operator while nothing changes."""
-    used, writes = cpu_seconds(operator), site.metric("kvasir_operator_api_writes_total")
+    used, writes = (
+        cpu_seconds(operator),
+        site.writes(),
+    )
     await asyncio.sleep(seconds)
     return {
         "cores": (cpu_seconds(operator) - used) / seconds,
-        "writes": (site.metric("kvasir_operator_api_writes_total") - writes) * 60 / seconds,
-        "mib": _resident_mib(operator),
+        "writes": (site.writes() - writes) * 60 / seconds,
+        "mib": resident_mib(operator),
     }
 
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
+from common import cpu_seconds, metric, resident_mib
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e" / "cluster"))
 
@@ -61,19 +61,7 @@ async def settled(cluster: Cluster) -> None:
 
 
 def writes(port: int) -> float:
-    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    lines = [each for each in text.splitlines() if each.startswith("kvasir_operator_api_writes_t")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return metric(port, "kvasir_operator_api_writes_total")
 
 
 async def measure(plane: ControlPlane, foreign: int, seconds: float) -> dict[str, float]:

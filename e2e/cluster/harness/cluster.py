@@ -66,7 +66,7 @@ class Cluster:
         for node in nodes:
             self.start_node(node, gpus)
         self.kubectl.apply((SOURCES / "manifests" / "base.yaml").read_text())
-        self._start_scheduler()
+        self.control_plane.start_scheduler()
         self._start_dns()
         self.processes.spawn("volumes", sys.executable, "-m", "harness.volumes", env=_python_path())
         for node in nodes:
@@ -119,14 +119,6 @@ class Cluster:
 
     def _node(self, index: int) -> Node:
         return Node(f"n{index}", index, self.directory, self.processes)
-
-    def _start_scheduler(self) -> None:
-        kubeconfig = self.control_plane.add_client("scheduler", "/CN=system:kube-scheduler")
-        self.processes.spawn(
-            *("scheduler", binary("kube"), "kube-scheduler", f"--kubeconfig={kubeconfig}"),
-            *("--secure-port=0", "--leader-elect=false"),
-            *("--kube-api-qps=500", "--kube-api-burst=1000"),
-        )
 
     def _start_dns(self) -> None:
         kubeconfig = self.control_plane.add_client("dns", "/CN=kvasir-e2e-dns")

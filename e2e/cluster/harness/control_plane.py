@@ -96,6 +96,15 @@ class ControlPlane:
         )
         wait_for("a ready API server", self._ready_or_fail, READY_SECONDS)
 
+    def start_scheduler(self) -> None:
+        """Start the scheduler, which only nodes need."""
+        kubeconfig = self.add_client("scheduler", "/CN=system:kube-scheduler")
+        self.processes.spawn(
+            *("scheduler", binary("kube"), "kube-scheduler", f"--kubeconfig={kubeconfig}"),
+            *("--secure-port=0", "--leader-elect=false"),
+            *("--kube-api-qps=500", "--kube-api-burst=1000"),
+        )
+
     def stop_apiserver(self) -> None:
         """Kill the API server; its data stay. `start_apiserver` brings it back."""
         self.processes.kill("apiserver")
