@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pygal
@@ -37,7 +38,8 @@ def scaling_plot(result: dict[str, Any]) -> str:
         line = [(round(100 * it["attained"], 3), round(it["gpu_hours"])) for it in of]
         if line := [each for each in line if each[0] >= _LOWEST]:
             chart.add(name, line)
-    return f"{chart.render(is_unicode=True)}\n"
+    # pygal signs with the day on which it draws.
+    return f"{re.sub('<!--.*?-->', '', chart.render(is_unicode=True))}\n"
 
 
 def scaling_section(result: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ if not Path("/dev/nvidiactl").exists():
 
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, Phase, settings
 
 pytest_plugins = ("harness.fixtures",)
@@ -55,6 +56,23 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a test configures, e.g. by running a command in this process.
+
+    A logger that kept its configuration would no longer be heard by later tests' `capture_logs`.
+    """
+    before, configure = structlog.get_config(), structlog.configure
+
+    def uncached(**settings: Any) -> None:
+        configure(**settings | {"cache_logger_on_first_use": False})
+
+    monkeypatch.setattr(structlog, "configure", uncached)
+    yield
+    configure(**before)
+
 
 TOLERANCE = 1e-3
 """Of log-probabilities: a resumed token's come from another shape of GEMM."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from kvasir_router.spend import spend_ledger
 from kvasir_router.spend.spend_ledger import SpendLedger
@@ -73,20 +74,20 @@ async def test_processes_of_one_router_are_not_elsewhere(open_ledger) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_store_that_fails_loses_and_doubles_nothing(open_ledger, when, capsys) -> None:
+async def test_a_store_that_fails_loses_and_doubles_nothing(open_ledger, when) -> None:
     ledger = await open_ledger()
     ledger.used("a", "t", "m", 1, 0, 0)
     ledger.store.fails = when
-    for _ in range(3):
-        await ledger.sync()
-        ledger.used("a", "t", "m", 10, 0, 0)
-    assert ledger.syncs == {"ok": 1, "failed": 3}
-    ledger.store.fails = ""
-    await asyncio.gather(ledger.sync(), ledger.sync())
+    with capture_logs() as logs:
+        for _ in range(3):
+            await ledger.sync()
+            ledger.used("a", "t", "m", 10, 0, 0)
+        assert ledger.syncs == {"ok": 1, "failed": 3}
+        ledger.store.fails = ""
+        await asyncio.gather(ledger.sync(), ledger.sync())
     assert await totals(ledger.store) == {"a": Spend(4, 31, 0, 0)}
-    said = capsys.readouterr().out
-    assert said.count("spend cannot be written down now") == 1
-    assert said.count("spend is written down again") == 1
+    events = [each["event"] for each in logs]
+    assert events == ["spend cannot be written down now", "spend is written down again"]
 
 
 async def test_what_waits_is_bounded_and_sent_in_parts(open_ledger, monkeypatch) -> None:
