@@ -18,6 +18,7 @@ from kvasir_operator.controller.failures import (
     is_about_the_server,
     still_there,
 )
+from kvasir_operator.controller.left_out import LeftOut
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
@@ -44,6 +45,7 @@ class Applier:
         self._cluster = cluster
         self._view = view
         self._metrics = metrics
+        self._left_out = LeftOut()
 
     async def apply(self, plan: Plan, uid: str) -> list[Failure]:
         """Write everything but the status; return what failed, each object for itself. Raises
@@ -92,11 +94,14 @@ class Applier:
 
         async def apply(now: Object | None) -> Object | None:
             if now is None:
-                return await self._cluster.apply(kind, wanted, manager)
-            if matches_live(wanted, now):
+                body = wanted
+            elif matches_live(wanted, now) or self._left_out.explains(wanted, now):
                 return None
-            metadata = {**wanted["metadata"], **_seen(now)}
-            return await self._cluster.apply(kind, {**wanted, "metadata": metadata}, manager)
+            else:
+                body = {**wanted, "metadata": {**wanted["metadata"], **_seen(now)}}
+            answer = await self._cluster.apply(kind, body, manager)
+            self._left_out.note(wanted, answer)
+            return answer
 
         if live is not None:
             _require_ours(live, manifest, uid)

@@ -54,6 +54,24 @@ def matches_live(wanted: Any, live: Any) -> bool:
     return all(each[key] in by_key and matches_live(each, by_key[each[key]]) for each in wanted)
 
 
+def first_difference(wanted: Any, live: Any, path: str = "") -> str:
+    """Return where `live` first fails to match `wanted`, as a.b[name].c; "" if nowhere."""
+    if matches_live(wanted, live):
+        return ""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        parts = [
+            (f"{path}.{key}".strip("."), it, live.get(key))
+            for key, it in wanted.items()
+            if key not in _AMOUNTS or not _is_same_amount(it, live.get(key))
+        ]
+    elif isinstance(wanted, list) and isinstance(live, list) and (key := _key_of(wanted)):
+        by_key = {each.get(key): each for each in live if isinstance(each, dict)}
+        parts = [(f"{path}[{it[key]}]", it, by_key.get(it[key])) for it in wanted]
+    else:
+        return path
+    return next((found for at, it, its in parts if (found := first_difference(it, its, at))), path)
+
+
 def _is_same_amount(wanted: Any, live: Any) -> bool:
     """Compare as `matches_live`, for quantities: an API server writes 1000m as 1."""
     if isinstance(wanted, dict):

@@ -114,8 +114,7 @@ def _gpu_claim(inputs: PlanInputs) -> Verdict | None:
     return Reason.CLAIMS_UNAVAILABLE, (
         "resources.gpuClaim.deviceClassName needs a ResourceClaimTemplate, which the operator"
         " cannot make: the cluster has no resource.k8s.io/v1, or the chart's operator.optionalKinds"
-        " no"
-        " resourceclaimtemplates. Add it there, or give resourceClaimTemplateName."
+        " no resourceclaimtemplates. Add it there, or give resourceClaimTemplateName."
     )
 
 

@@ -248,6 +248,8 @@ async def test_what_nobody_serves_is_told_by_one(site: Any, release: Any) -> Non
     said = await site.eventually(lambda: message("typo"), "that nobody serves it")
     assert said.startswith(f"spec.className is {missing}, and no such LLMDeploymentClass exists")
     assert f"set spec.className to {default} or {other}" in said
+    # Until both know of both classes, each of them may take itself for the one that tells.
+    await looked(site, first, second)
     before = await site.get(name="typo")
     await looked(site, first, second)
     assert await site.get(name="typo") == before

@@ -16,10 +16,15 @@ async def templates(site: Any) -> list[dict[str, Any]]:
     return sorted(found, key=lambda it: it["metadata"]["creationTimestamp"])
 
 
-async def test_pods_claim_devices_of_a_class(site: Any, start: Any) -> None:
+async def test_pods_claim_devices_of_a_class(site: Any, start: Any, plane: Any) -> None:
     operator = start()
     claim = {"deviceClassName": "gpu.example.com", "count": 2}
     await site.apply(resources={"gpuClaim": claim}, parallelism={"tensor": 2})
+    if "resource.k8s.io/v1" not in plane.kubectl("api-versions").split():
+        # Kubernetes has it since 1.34, and the oldest one that this runs on is older.
+        await site.until("Ready", "False", "ClaimsUnavailable")
+        assert not await site.cluster.list(PODS, site.namespace)
+        return
     await site.until("Ready", "True")
     (made,) = await templates(site)
     (request,) = made["spec"]["spec"]["devices"]["requests"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_operator.controller.drift import matches_live, stamped
+from kvasir_operator.controller.drift import first_difference, matches_live, stamped
 
 MANIFEST: dict[str, Any] = {
     "kind": "X",
@@ -87,3 +87,29 @@ def test_a_volume_may_be_mounted_twice() -> None:
     mounts = [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPath": "x"}]
     assert matches_live(mounts, copy.deepcopy(mounts))
     assert not matches_live(mounts, [mounts[0], {**mounts[1], "subPath": "y"}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({}, ""),
+        ({"replicas": 3}, "spec.replicas"),
+        ({"args": ["a"]}, "spec.args"),
+        ({"containers": []}, "spec.containers[engine]"),
+        (
+            {
+                "containers": [
+                    {"name": "engine", "image": "i", "env": [{"name": "A", "value": "b"}]}
+                ]
+            },
+            "spec.containers[engine].env[A].value",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(changes: dict[str, Any], path: str) -> None:
+    assert first_difference(stamped(MANIFEST), live(**changes)) == path
+
+
+def test_amounts_of_one_size_are_no_difference() -> None:
+    wanted = {"limits": {"cpu": "1000m"}, "image": "a"}
+    assert first_difference(wanted, {"limits": {"cpu": "1"}, "image": "b"}) == "image"
