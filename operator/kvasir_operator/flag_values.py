@@ -58,7 +58,7 @@ def _signs(given: list[str] | None, default: Iterable[str], flag: str) -> frozen
     for each in given or ():
         if not _SIGN.fullmatch(each) or len(each) > _MAX_SIGN:
             raise typer.BadParameter(
-                f"{flag} {each[:_MAX_SIGN]!r} is neither a taint's key, such as"
+                f"{flag} {each[:100]!r} is neither a taint's key, such as"
                 " karpenter.sh/disrupted, nor a condition, such as GPUMissing=True"
             )
     return frozenset(default if not given else (each for each in given if each != "none"))
