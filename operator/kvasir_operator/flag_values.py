@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer
 from kvasir.quantity import parse_bytes
 from kvasir.secret_file import SecretError
 from kvasir.wire.fleet_secret_file import FleetSecretFile
+from kvasir_operator.departures.signs import ENDS, LEAVES
 
 DEFAULT_POD_SECURITY: dict[str, Any] = {
     "runAsUser": 65532,
@@ -30,12 +32,36 @@ OPTIONAL_KINDS = (
 )
 """Plurals of the kinds that autoscaling, monitoring and claims of GPUs use."""
 
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_SIGN = re.compile(rf"(([a-z0-9.-]+/)?{_NAME})(=(True|False|Unknown))?")
+_MAX_SIGN = 316
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def several(given: list[str] | None) -> tuple[str, ...]:
     """Return the values of a flag that may be repeated."""
     return tuple(given or ())
+
+
+def leaving_signs(given: list[str] | None) -> frozenset[str]:
+    """Return the signs of a node that is drained."""
+    return _signs(given, LEAVES, "--node-leaves")
+
+
+def ending_signs(given: list[str] | None) -> frozenset[str]:
+    """Return the signs of a node that ends at once."""
+    return _signs(given, ENDS, "--node-ends")
+
+
+def _signs(given: list[str] | None, default: Iterable[str], flag: str) -> frozenset[str]:
+    """Return taints' keys and conditions; the default without a flag, none for the value `none`."""
+    for each in given or ():
+        if not _SIGN.fullmatch(each) or len(each) > _MAX_SIGN:
+            raise typer.BadParameter(
+                f"{flag} {each[:100]!r} is neither a taint's key, such as"
+                " karpenter.sh/disrupted, nor a condition, such as GPUMissing=True"
+            )
+    return frozenset(default if not given else (each for each in given if each != "none"))
 
 
 def optional_kinds(given: list[str] | None) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from kvasir_operator.controller.reconcile import Reconciler
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.watches import WatchError, Watching
 from kvasir_operator.controller.work_queue import Key, WorkQueue
+from kvasir_operator.departures.departures import Departures
 from kvasir_operator.health_server import serve
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.readiness_gates import ReadinessGates
@@ -95,7 +96,13 @@ async def _lead(
     gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
     classes = ClassHolder(cluster, view, settings, metrics)
     names = NameClaimer(cluster, view, settings, metrics)
-    watching = Watching(view, queue, settings, gatekeeper.wake)
+    departures = Departures(cluster, view, settings.node_signals, metrics)
+
+    def pod_changed() -> None:
+        gatekeeper.wake()
+        departures.wake()
+
+    watching = Watching(view, queue, settings, pod_changed, departures.wake)
     reconciler = Reconciler(cluster, view, queue, observer, classes, names, settings, metrics)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -105,6 +112,7 @@ async def _lead(
             await _begin(classes, names)
             _follow_secret(settings, view, queue)
             tasks.create_task(gatekeeper.run())
+            tasks.create_task(departures.run())
             tasks.create_task(autoscaler.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
             tasks.create_task(_keep_class(classes, view, settings.resync_seconds))

@@ -10,6 +10,7 @@ from typing import Any
 from kvasir.cli.flags import Flag, flag, group
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator import flag_values as parse
+from kvasir_operator.departures.signs import NodeSignals
 from kvasir_operator.flag_values import DEFAULT_POD_SECURITY
 
 PANELS = CLUSTER, ROUTERS, ENGINES, PORTS, LEASE = "Cluster", "Routers", "Engines", "Ports", "Lease"
@@ -78,6 +79,30 @@ class OperatorSettings:
         "Read GPU memory from nodes' labels.",
         CLUSTER,
         switch="--node-reads/--no-node-reads",
+    )
+    node_drain: bool = flag(
+        False,
+        "Watch nodes, and have requests and streams leave pods before their node does.",
+        CLUSTER,
+        switch="--node-drain/--no-node-drain",
+    )
+    node_signals: NodeSignals = group(
+        NodeSignals,
+        leaves=Flag(
+            "Sign of a node that is drained: a taint's key, or a condition as TYPE=STATUS;"
+            " repeatable, `none` = no sign; by default cordons, autoscalers' and GPU detectors'.",
+            CLUSTER,
+            "node_leaves",
+            type=list[str] | None,
+            parse=parse.leaving_signs,
+        ),
+        ends=Flag(
+            "Sign of a node that ends at once, as on a spot notice; as above.",
+            CLUSTER,
+            "node_ends",
+            type=list[str] | None,
+            parse=parse.ending_signs,
+        ),
     )
     optional_kinds: tuple[str, ...] = flag(
         parse.OPTIONAL_KINDS,

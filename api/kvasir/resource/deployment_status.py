@@ -52,6 +52,8 @@ class ConditionType(StrEnum):
     """Every Ready router serves each of them."""
     SCALING_ACTIVE = "ScalingActive"
     """The autoscaler has its metric; only with spec.autoscaling, and nothing waits for it."""
+    PODS_LEAVING = "PodsLeaving"
+    """Engine pods will end, as their node will; only while it is so, and nothing waits for it."""
     PROGRESSING = "Progressing"
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
@@ -144,6 +146,10 @@ class Reason(StrEnum):
     # ScalingActive
     METRICS_MISSING = "MetricsMissing"
     SCALED_BY_ANOTHER = "ScaledByAnother"
+    # PodsLeaving
+    NODE_LEAVES = "NodeLeaves"
+    NODE_ENDS = "NodeEnds"
+    POD_ASKS = "PodAsks"
     # Ready
     SERVING = "Serving"
 
@@ -281,8 +287,8 @@ class Status(StrictModel):
         ),
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
-    and Ready, which sums them up; for tools that know kstatus also Reconciling or Stalled, while it
-    is so."""
+    and Ready, which sums them up; PodsLeaving while pods will end, and for tools that know kstatus
+    Reconciling or Stalled, while it is so."""
 
     gpus: Name = ""
     """GPUs of one replica: their number and resource; absent without any."""

@@ -39,6 +39,19 @@ TRACK: Final = "kvasir.dev/track"
 `status.rollout.split` of their LLMDeployment gives their revision."""
 CANARY: Final = "canary"
 
+LEAVING: Final = "kvasir.dev/leaving"
+"""Condition of an engine pod: it will end soon, or its node will, for one of the reasons below."""
+
+NODE_LEAVES: Final = "NodeLeaves"
+NODE_ENDS: Final = "NodeEnds"
+POD_ASKS: Final = "PodAsks"
+STAYS: Final = "Stays"
+LEAVES_NOW: Final = (NODE_ENDS, POD_ASKS)
+"""Reasons for which its streams are moved at once."""
+
+LEAVE: Final = "kvasir.dev/leave"
+"""Annotation of an engine pod: somebody says why it has to go, as for a fault of its GPU."""
+
 ROUTED_RUN: Final = "kvasir.dev/routed-run"
 """Annotation of an engine pod: the run of its engine (uid/restarts) that the condition is about."""
 

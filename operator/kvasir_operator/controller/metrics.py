@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from kvasir.resource import labels
 from kvasir.resource.rollout.rollout_status import RolloutPhase
 from kvasir_operator.controller.work_queue import Key
 
@@ -81,6 +83,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._leaving = Gauge(
+            "kvasir_operator_leaving_pods",
+            "Engine pods that will end, by reason: their node is drained or ends, or they ask to.",
+            ["reason"],
+            registry=self.registry,
+        )
+
     def reconciled(self, result: str, seconds: float, waiting: int) -> None:
         """Count one reconcile that ended: ok, retry or error."""
         self._reconciles.labels(result).inc()
@@ -98,6 +107,11 @@ class Metrics:
     def silent_routers(self, count: int) -> None:
         """Note how many Ready routers do not answer."""
         self._silent_routers.set(count)
+
+    def leaving_pods(self, by_reason: Mapping[str, int]) -> None:
+        """Note how many engine pods will end."""
+        for reason in (labels.NODE_LEAVES, labels.NODE_ENDS, labels.POD_ASKS):
+            self._leaving.labels(reason).set(by_reason.get(reason, 0))
 
     def ready(self, key: Key, is_ready: bool, wanted: int) -> None:
         """Note whether an LLMDeployment is Ready, and the replicas that it asks for."""

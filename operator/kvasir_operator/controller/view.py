@@ -24,6 +24,7 @@ from kvasir_operator.kinds import (
     LLMDEPLOYMENTS,
     MODEL_NAMES,
     NETWORK_POLICIES,
+    NODES,
     PODS,
     SERVICES,
 )
@@ -44,6 +45,7 @@ CLUSTER_WIDE = (CLASSES, MODEL_NAMES)
 """Kinds without a namespace."""
 
 WATCHED = (LLMDEPLOYMENTS, *CLUSTER_WIDE, *CHILDREN)
+"""Kinds that are watched always; nodes only where the operator may."""
 ROUTERS = Key("", "routers")
 """Key of the routers' pods in the index of pods."""
 
@@ -60,7 +62,7 @@ def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
     the object belongs to none."""
     if kind is LLMDEPLOYMENTS:
         return Key(namespace_of(it), name_of(it))
-    if kind is CLASSES:
+    if kind in (CLASSES, NODES):
         return Key("", name_of(it))
     if kind is MODEL_NAMES:
         claim = read_claim(it)
@@ -85,7 +87,8 @@ class View:
     def bind(self, indexes: Mapping[str, Any]) -> None:
         """Take the indexes out of a handler's arguments."""
         if not self._indexes:
-            self._indexes = {index_id(kind): indexes[index_id(kind)] for kind in WATCHED}
+            names = map(index_id, (*WATCHED, NODES))
+            self._indexes = {name: indexes[name] for name in names if name in indexes}
 
     def keys(self) -> list[Key]:
         """Return the keys of all LLMDeployments."""
@@ -185,6 +188,10 @@ class View:
             for pod in self._seen(PODS, key)
             if label(pod, labels.COMPONENT) == labels.ENGINE
         ]
+
+    def node(self, name: str) -> Object | None:
+        """Return what is kept of a node; None = it is gone, or nodes are not watched."""
+        return next(iter(self._index(NODES).get(Key("", name), ())), None)
 
     def wrote(self, kind: Kind, before: Object | None, answer: Object, now: float) -> None:
         """Record that a write made `answer` of what was `before`."""

@@ -24,7 +24,8 @@ from kvasir_operator.controller.view import (
     key_of,
 )
 from kvasir_operator.controller.work_queue import Key, WorkQueue
-from kvasir_operator.kinds import CLASSES, MODEL_NAMES, PODS, name_of_kind
+from kvasir_operator.departures.node_signals import kept_node
+from kvasir_operator.kinds import CLASSES, MODEL_NAMES, NODES, PODS, name_of_kind
 from kvasir_operator.settings import OperatorSettings
 
 _RETRY_SECONDS = 2.0
@@ -44,13 +45,15 @@ class Watching:
         queue: WorkQueue[Key],
         settings: OperatorSettings,
         pod_changed: Callable[[], None],
+        node_changed: Callable[[], None],
     ) -> None:
         self._view = view
         self._queue = queue
         self._settings = settings
         self._pod_changed = pod_changed
+        self._node_changed = node_changed
         self.registry = kopf.OperatorRegistry()
-        for kind in WATCHED:
+        for kind in (*WATCHED, NODES) if settings.node_drain else WATCHED:
             self._watch(kind)
         kopf.on.login(registry=self.registry)(_login)
 
@@ -100,11 +103,14 @@ class Watching:
     def _is_served(self, kind: Kind, key: Key) -> bool:
         """Tell if a key is ours: the routers' namespace may be watched only for its pods."""
         only = self._settings.watch_namespaces
-        return kind in CLUSTER_WIDE or key == ROUTERS or not only or key.namespace in only
+        return kind in (*CLUSTER_WIDE, NODES) or key == ROUTERS or not only or key.namespace in only
 
     def _note(self, kind: Kind, key: Key, body: kopf.Body, *, deleted: bool) -> None:
         if kind is PODS:
             self._pod_changed()
+        if kind is NODES:
+            self._node_changed()
+            return
         keys = self._view.keys() if key == ROUTERS or kind is CLASSES else [key]
         if kind is MODEL_NAMES and deleted:
             keys += self._waiting_for(str((body.get("spec") or {}).get("name")))
@@ -119,6 +125,8 @@ class Watching:
 
 def _kept(kind: Kind, body: kopf.Body) -> Object:
     """Return an object without the fields that nobody here reads."""
+    if kind is NODES:
+        return kept_node(body)
     it = dict(body)
     it["metadata"] = {
         name: value for name, value in dict(body["metadata"]).items() if name != "managedFields"

@@ -8,7 +8,7 @@ from kvasir.kube.objects import Object, condition, container_status, holds, pars
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.conditions import ConditionValue
-from kvasir_operator.plan.engine.workload import EnginePods
+from kvasir_operator.plan.engine.engine_pods import EnginePods
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _LOOK_AGAIN = 5.0

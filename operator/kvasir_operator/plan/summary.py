@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.plan.conditions import ConditionValue
-from kvasir_operator.plan.engine.workload import EnginePods
+from kvasir_operator.plan.engine.engine_pods import EnginePods
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _WAITING = (

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvasir_router.admin.statistics import Statistics
+from kvasir_router.discovery.specs import Departure
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire.envelope import decode_envelope
@@ -51,6 +52,8 @@ def explain(gateway: Gateway, statistics: Statistics, body: bytes, path: str) ->
 def _why_not(replica: Replica) -> str:
     if replica.draining:
         return "draining"
+    if replica.departure is not Departure.NONE:
+        return "leaving"
     return (
         "full" if replica.full else f"{replica.health.value}, breaker {replica.breaker.state.value}"
     )

@@ -96,6 +96,7 @@ def _replica(model: Model, replica: Replica, counts: _Counts) -> dict[str, Any]:
         "health": replica.health.value,
         "breaker": replica.breaker.state.value,
         "draining": replica.draining,
+        "departure": replica.departure.value,
         "full": replica.full,
         "in_flight": replica.in_flight,
         "served": counts.served[model.name, replica.id],

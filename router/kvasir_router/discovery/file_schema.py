@@ -14,6 +14,7 @@ from kvasir_router.discovery.specs import (
     FALLBACK_AFTER,
     OWN_ENGINES,
     CanarySpec,
+    Departure,
     EngineKind,
     ModelSpec,
     PolicySpec,
@@ -64,6 +65,9 @@ class FileReplica(UpstreamFields):
     """Unique within its model."""
     draining: bool = False
     """Send it no new requests; let those in flight end."""
+    departure: Departure = Departure.NONE
+    """Its expected end: none, later (new requests go elsewhere where there is room) or now (streams
+    go on elsewhere too)."""
     engine: EngineKind = EngineKind.KVASIR
     """Kind of engine; it decides what is read beside OpenAI's API. A router with a fleet secret
     wants it said, unless grpc_port says it: only a Kvasir engine is sent the secret."""

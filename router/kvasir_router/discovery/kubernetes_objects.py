@@ -19,7 +19,11 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-_ANNOTATIONS = {"tokenizer": "kvasir.dev/tokenizer", "custom_api": labels.CUSTOM_API}
+_ANNOTATIONS = {
+    "tokenizer": "kvasir.dev/tokenizer",
+    "custom_api": labels.CUSTOM_API,
+    "leave": labels.LEAVE,
+}
 
 
 class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
@@ -27,6 +31,7 @@ class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
 
     tokenizer: str | None = None
     custom_api: str | None = None
+    leave: str = ""
 
 
 class PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -202,10 +207,14 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     state: ContainerState = ContainerState()
 
 
+class PodCondition(Condition, frozen=True):
+    reason: str | None = None
+
+
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
@@ -215,4 +224,11 @@ class Pod(msgspec.Struct, frozen=True):
     status: PodStatus = PodStatus()
 
     def has_condition(self, kind: str) -> bool:
-        return any(each.type == kind and each.status == "True" for each in self.status.conditions)
+        return self.reason_of(kind) is not None
+
+    def reason_of(self, kind: str) -> str | None:
+        """Return the reason of a condition that is True; None if it is not."""
+        for each in self.status.conditions:
+            if each.type == kind and each.status == "True":
+                return each.reason or ""
+        return None

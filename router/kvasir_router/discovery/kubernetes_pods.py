@@ -11,7 +11,7 @@ from kvasir.resource import labels
 from kvasir.resource.engines.adapter import CustomAPI
 from kvasir_router.discovery.engine_apis import is_safe
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
-from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
+from kvasir_router.discovery.specs import Departure, EngineKind, ReplicaSpec
 
 MAX_TOKENIZER = 200
 """Characters of the annotation that names one."""
@@ -87,6 +87,7 @@ class Guest(NamedTuple):
     host: str
     node: str
     leaves: bool
+    departure: Departure
 
 
 def read_guest(raw: msgspec.Raw) -> Guest:
@@ -101,6 +102,7 @@ def read_guest(raw: msgspec.Raw) -> Guest:
         pod.status.pod_ip,
         pod.spec.node_name,
         _leaves(pod),
+        _departure(pod),
     )
 
 
@@ -137,6 +139,7 @@ def _replica(
         host,
         http,
         draining=_leaves(pod),
+        departure=_departure(pod),
         engine=engine,
         grpc_port=grpc,
         kv_events=_zmq_address(host, events) if events else None,
@@ -190,6 +193,20 @@ def _leaves(pod: Pod) -> bool:
     """Return True if the pod is being deleted, or will be."""
     leaves = pod.metadata.deletion_timestamp is not None
     return leaves or pod.has_condition("DisruptionTarget")
+
+
+def _departure(pod: Pod) -> Departure:
+    """Return when the pod is expected to end, as the operator or somebody's annotation says. A node
+    that shuts down gives its pods less time than they ask for."""
+    if (
+        pod.reason_of("DisruptionTarget") == "TerminationByKubelet"
+        or pod.metadata.annotations.leave
+    ):
+        return Departure.NOW
+    reason = pod.reason_of(labels.LEAVING)
+    if reason is None:
+        return Departure.NONE
+    return Departure.NOW if reason in labels.LEAVES_NOW else Departure.LATER
 
 
 def _id(pod: Pod, status: ContainerStatus) -> str:

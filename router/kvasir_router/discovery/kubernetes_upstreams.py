@@ -154,6 +154,7 @@ def guest_replicas(
             each.host,
             pods.port,
             draining=each.leaves,
+            departure=each.departure,
             engine=engine,
             node=each.node,
             upstream=upstream,

@@ -30,6 +30,16 @@ class EngineKind(Enum):
     """The OpenAI API alone."""
 
 
+class Departure(Enum):
+    """Expected end of a replica that serves as yet."""
+
+    NONE = "none"
+    LATER = "later"
+    """New requests go to it only where no other one has room."""
+    NOW = "now"
+    """The same, and its streams go on elsewhere as soon as another replica can take them."""
+
+
 OWN_ENGINES = (EngineKind.KVASIR, EngineKind.KVASIR_OPEN)
 """Engines that send a head when they have accepted a request, and whose probes tell when they
 hang."""
@@ -102,6 +112,7 @@ class ReplicaSpec:
     port: int
     draining: bool = False
     """No new requests; those in flight end."""
+    departure: Departure = Departure.NONE
     engine: EngineKind = EngineKind.KVASIR
     grpc_port: int | None = None
     """A Kvasir engine's load and prompt reports; None = its load is unknown."""

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import structlog
 
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import (
+    CanarySpec,
+    Departure,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    Snapshot,
+)
 from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
@@ -115,12 +122,20 @@ class Fleet:
         for key, replica in list(model.replicas.items()):
             if key not in wanted or not _same_engine(replica.spec, wanted[key]):
                 self._remove(model, key)
+        changed = []
         for key, replica_spec in wanted.items():
-            if key in model.replicas:
-                model.replicas[key].draining = replica_spec.draining
-            else:
+            if key not in model.replicas:
                 self._add(model, key, replica_spec)
+                continue
+            replica = model.replicas[key]
+            replica.draining = replica_spec.draining
+            if replica.departure is not replica_spec.departure:
+                replica.departure = replica_spec.departure
+                changed.append(replica)
         model.refresh()
+        # Not before: a stream that moves must not choose another replica that leaves
+        for replica in changed:
+            replica.give_streams_away()
 
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
         pool = self._make_pool(spec)
@@ -157,5 +172,9 @@ def _key(spec: ReplicaSpec) -> ReplicaKey:
 
 
 def _same_engine(one: ReplicaSpec, other: ReplicaSpec) -> bool:
-    """Return True if they differ in nothing but draining."""
-    return replace(one, draining=False) == replace(other, draining=False)
+    """Return True if they differ in nothing but how they end."""
+    return _without_end(one) == _without_end(other)
+
+
+def _without_end(spec: ReplicaSpec) -> ReplicaSpec:
+    return replace(spec, draining=False, departure=Departure.NONE)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from kvasir_router.discovery.specs import Departure
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.replica import Health
 from kvasir_router.telemetry.router_metrics import counter, gauge
@@ -17,6 +18,9 @@ def fleet_families(fleet: Fleet) -> Iterator[Metric]:
         key: each.health is Health.READY and not each.draining for key, each in replicas.items()
     }
     yield gauge("replica_ready", "1 when the replica gets requests.", ready, *labels)
+    leaving = {key: each.departure is not Departure.NONE for key, each in replicas.items()}
+    text = "1 while the replica is expected to end: others get its requests where they have room."
+    yield gauge("replica_leaving", text, leaving, *labels)
     in_flight = {key: each.in_flight for key, each in replicas.items()}
     yield gauge("replica_in_flight", "Requests in flight to the replica.", in_flight, *labels)
     served = {key: each.served for key, each in replicas.items()}

@@ -6,7 +6,7 @@ from math import ceil
 
 import structlog
 
-from kvasir_router.discovery.specs import EngineKind, ModelSpec
+from kvasir_router.discovery.specs import Departure, EngineKind, ModelSpec
 from kvasir_router.fleet.canary.split import CanarySplit
 from kvasir_router.fleet.choice import Choice, Kept
 from kvasir_router.fleet.circuit_breaker import BreakerState
@@ -61,6 +61,7 @@ class Model:
         """Replicas that may take a request now."""
         self._serviceable: list[Replica] = []
         """Replicas that might take one if they had room: `usable` and those that are full."""
+        self._some_leave = False
         self.identity: ModelIdentity | None = None
         """Model that its Kvasir engines say that they serve; of several, the first in order, so
         that all routers take the same. None while none has said it."""
@@ -138,7 +139,9 @@ class Model:
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
-            among: Sequence[Replica] = self._serviceable
+            among: Sequence[Replica] = self._preferred(self._serviceable)
+            if all(replica.full for replica in among):
+                among = self._serviceable
             if self.split is not None:
                 among = self.split.among(query, among, False)
             choice = self._choice(query, among)
@@ -222,6 +225,7 @@ class Model:
             usable = ready + suspects
         if not usable and not self.ready:
             usable = [replica for replica in known if replica.health is Health.DOWN]
+        self._some_leave = any(each.departure is not Departure.NONE for each in usable)
         if usable != self._serviceable:  # else choices among them are still good
             self._serviceable = usable
         self.refill()
@@ -236,11 +240,23 @@ class Model:
     def refill(self) -> None:
         """Leave out those that are full now. Under overload each request that ends makes room at a
         replica and fills it again, while nothing else changes."""
-        self.usable = [replica for replica in self._serviceable if not replica.full]
+        self.usable = self._preferred([each for each in self._serviceable if not each.full])
         had_room = self.has_room
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)
         if self.has_room and not had_room:
             self.room()
+
+    def _preferred(self, replicas: list[Replica]) -> list[Replica]:
+        """Return those that stay, and of a revision without any those that leave: a model's last
+        replica serves until its end, and others take what the rest has no room for."""
+        if not self._some_leave:
+            return replicas
+        staying = {each.spec.canary for each in replicas if each.departure is Departure.NONE}
+        return [
+            each
+            for each in replicas
+            if each.departure is Departure.NONE or each.spec.canary not in staying
+        ]
 
     def _identify(self) -> None:
         # A canary may serve something else

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from kvasir_router.discovery.specs import ReplicaSpec
+from kvasir_router.discovery.specs import Departure, ReplicaSpec
 from kvasir_router.fleet.circuit_breaker import BreakerState, CircuitBreaker
 from kvasir_router.fleet.engine_slots import EngineSlots
 from kvasir_router.fleet.model_identity import ModelIdentity
@@ -54,7 +54,8 @@ class Watcher(Protocol):
 
     def replica_suspected(self, replica: "Replica") -> None:
         """The replica was suspect, and a probe of it failed too: do not wait for it any longer.
-        Called for every failed probe from then on."""
+        Called for every failed probe from then on. Called too while it gives its streams away, at
+        once and for every probe."""
 
 
 MAX_REST_SECONDS = 600.0
@@ -96,6 +97,8 @@ class Replica:
         """Called when it is full, or is no longer, and nothing else has changed."""
         self.breaker = CircuitBreaker()
         self.draining = spec.draining
+        self.departure = spec.departure
+        """Its expected end, as discovery says now."""
         self.in_flight = 0
         self.served = 0
         """Requests sent to it since it was found."""
@@ -160,6 +163,16 @@ class Replica:
     def ever_ready(self) -> bool:
         return self.health is not Health.STARTING
 
+    @property
+    def gives_streams_away(self) -> bool:
+        """Return whether it answers, and its streams are to go on elsewhere all the same."""
+        return self.departure is Departure.NOW and self.health in (Health.READY, Health.NOT_READY)
+
+    def give_streams_away(self) -> None:
+        """Tell the watchers to go on elsewhere, if that is wanted."""
+        if self.gives_streams_away:
+            self._tell(list(self.watchers))
+
     def request_probe(self) -> None:
         """Have the replica probed at once."""
         self.probe_now.set()
@@ -215,6 +228,7 @@ class Replica:
         if health is not self.health:
             self._become(health)
             self._changed()
+        self.give_streams_away()
 
     def heard(self, load_stream_state: LoadStreamState) -> None:
         """Note the load stream's state. A good one is confirmed by a probe at once, a bad one

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvasir_operator import command, run
-from kvasir_operator.flag_values import optional_kinds
+from kvasir_operator.departures.signs import ENDS, LEAVES, NodeSignals
+from kvasir_operator.flag_values import ending_signs, leaving_signs, optional_kinds
 from kvasir_operator.settings import Images, OperatorSettings
 
 
@@ -29,7 +30,8 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
     flags += ["--pod-security", '{"runAsNonRoot": true, "fsGroup": 7}', "--download-metadata"]
-    flags += ["--optional-kind", "scaledobjects"]
+    flags += ["--optional-kind", "scaledobjects", "--node-drain", "--node-ends", "none"]
+    flags += ["--node-leaves", "example.com/sold", "--node-leaves", "GPUMissing=True"]
     flags += ["--class-settings", '{"defaults": {"hubEndpoint": "https://hub.example"}}']
     assert invoke(*flags)[0] == 0
     (found,) = seen
@@ -45,6 +47,10 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             images=Images(cpu="x"),
             fleet_secret=found.fleet_secret,
             node_reads=False,
+            node_drain=True,
+            node_signals=NodeSignals(
+                frozenset({"example.com/sold", "GPUMissing=True"}), frozenset()
+            ),
             optional_kinds=("scaledobjects",),
             pod_security={"fsGroup": 7},
             class_settings={"defaults": {"hubEndpoint": "https://hub.example"}},
@@ -59,6 +65,22 @@ def test_bounds_of_routers_that_exclude_each_other() -> None:
     code, text = invoke("--router-min-replicas", "9")
     assert code == 2
     assert "--router-min-replicas 9 is above --router-max-replicas 8" in text
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a/b/c", "x=", "Ready=yes", "=True", "a" * 400])
+@pytest.mark.parametrize("flag", ["--node-leaves", "--node-ends"])
+def test_what_is_no_sign_of_a_node(flag: str, bad: str) -> None:
+    code, text = invoke(flag, bad)
+    assert code == 2
+    assert f"{flag} {bad[:100]!r} is neither a taint's key" in text.replace("│ ", "")
+
+
+def test_signs_of_nodes() -> None:
+    assert leaving_signs(None) == frozenset(LEAVES)
+    assert ending_signs([]) == frozenset(ENDS)
+    # All that is there by default may be given again, as the chart does
+    assert leaving_signs(list(LEAVES)) == frozenset(LEAVES)
+    assert ending_signs([*ENDS, "example.com/off"]) == {*ENDS, "example.com/off"}
 
 
 def test_no_optional_kind_at_all() -> None:

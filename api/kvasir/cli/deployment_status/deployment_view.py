@@ -15,7 +15,11 @@ from kvasir.resource.ownership.name_claims import names_of
 
 Object = Mapping[str, Any]
 
-_NORMALLY_FALSE = (ConditionType.PROGRESSING, ConditionType.DEGRADED)
+_NORMALLY_FALSE = (
+    ConditionType.PODS_LEAVING,
+    ConditionType.PROGRESSING,
+    ConditionType.DEGRADED,
+)
 _NOT_WAITED_FOR = (*_NORMALLY_FALSE, ConditionType.CANARY_HEALTHY, ConditionType.SCALING_ACTIVE)
 
 

@@ -102,6 +102,12 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.OPERATOR_ERROR: "Report the traceback in the operator's log.",
     Reason.METRICS_MISSING: "Mend what the message names: the router, KEDA or the metrics API.",
     Reason.SCALED_BY_ANOTHER: "Delete the other autoscaler, or remove spec.autoscaling.",
+    Reason.NODE_LEAVES: "Wait for a replacement; it needs room on another node.",
+    Reason.NODE_ENDS: "Wait for a replacement; it needs room on another node.",
+    Reason.POD_ASKS: (
+        "Mend what the message names, then delete the pod, or remove its annotation"
+        " kvasir.dev/leave."
+    ),
     Reason.NOT_ROUTED: (
         "Wait a few seconds; then look at the routers' logs and at network policies between"
         " routers and engines."

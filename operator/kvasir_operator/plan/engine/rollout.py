@@ -8,7 +8,9 @@ from kvasir.kube.objects import Object, annotation, is_terminating, label
 from kvasir.kube.pod_problems import lacks_gpu_since
 from kvasir.resource import labels
 from kvasir.resource.spec import Spec
+from kvasir_operator.plan.engine.engine_pods import EnginePods
 from kvasir_operator.plan.engine.pod_template import REVISION
+from kvasir_operator.plan.engine.replacement import GAVE_UP, Replacement, replace_leaving
 from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
 from kvasir_operator.plan.step import PlanInputs
 
@@ -50,8 +52,11 @@ def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
     return replace(first, requeue=SURGE_PATIENCE - waited)
 
 
-def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy) -> Object:
-    """Return the Deployment; its replicas are those of the spec, which autoscalers change there."""
+def deployment_manifest(
+    inputs: PlanInputs, template: Object, strategy: Strategy, replacement: Replacement
+) -> Object:
+    """Return the Deployment; its replicas are those of the spec, which autoscalers change there,
+    and the replacements of pods that leave."""
     spec = inputs.spec
     rolling = {"maxSurge": strategy.surge, "maxUnavailable": strategy.unavailable}
     manifest = inputs.child(
@@ -59,7 +64,7 @@ def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy
         "Deployment",
         inputs.name,
         spec={
-            "replicas": spec.replicas,
+            "replicas": spec.replicas + replacement.extra,
             "revisionHistoryLimit": _HISTORY,
             "progressDeadlineSeconds": progress_deadline(spec),
             "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
@@ -70,8 +75,26 @@ def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy
     annotations = {FITTED: fitted_for(inputs)}
     if strategy.gave_up_surge:
         annotations[SURGE] = "no GPU for a pod more"
+    if replacement.gave_up:
+        annotations[GAVE_UP] = "no node for a pod more"
     manifest["metadata"]["annotations"] = annotations
     return manifest
+
+
+def replacement_of(inputs: PlanInputs, pods: EnginePods, strategy: Strategy) -> Replacement:
+    """Return what replaces pods that leave, as far as the strategy has room for it: nothing while
+    a rollout replaces all."""
+    if pods.old or strategy.gave_up_surge:
+        return Replacement()
+    return replace_leaving(inputs, pods.current, _surge_pods(strategy.surge, inputs.spec.replicas))
+
+
+def _surge_pods(value: int | str, replicas: int) -> int:
+    """Return the pods that there may be above `replicas`, as a Deployment's controller counts a
+    share: rounded up."""
+    if isinstance(value, int):
+        return value
+    return -(-replicas * int(value.removesuffix("%")) // 100)
 
 
 def progress_deadline(spec: Spec) -> int:

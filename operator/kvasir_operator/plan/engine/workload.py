@@ -16,37 +16,20 @@ from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.canary.canary_workload import run_canary
 from kvasir_operator.plan.conditions import ConditionValue
+from kvasir_operator.plan.engine.engine_pods import EnginePods
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
+from kvasir_operator.plan.engine.replacement import leaving, tell_leaving
 from kvasir_operator.plan.engine.rollout import (
     Strategy,
     deployment_manifest,
     progress_deadline,
+    replacement_of,
     strategy_of,
 )
 from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs, StepResult
 from kvasir_operator.spec_facts import device_of
-
-
-@dataclass(frozen=True, slots=True)
-class EnginePods:
-    """The engine pods that stay, by their revision."""
-
-    current: tuple[Object, ...]
-    """Pods of the wanted revision."""
-    old: tuple[Object, ...]
-    """Pods of other revisions."""
-
-    @property
-    def up(self) -> list[Object]:
-        """Current pods whose engine is ready."""
-        return [pod for pod in self.current if holds(pod, "ContainersReady")]
-
-    @property
-    def serving(self) -> list[Object]:
-        """Pods of any revision that get requests."""
-        return [pod for pod in (*self.current, *self.old) if holds(pod, "Ready")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +47,24 @@ def run_engines(inputs: PlanInputs, tensor: int, blocked: bool) -> Workload:
     template = pod_template(inputs, tensor)
     revision = template["metadata"]["labels"][REVISION]
     strategy = strategy_of(inputs, revision)
-    manifest = deployment_manifest(inputs, template, strategy)
+    pods = _engine_pods(inputs.observed, revision)
+    replacement = replacement_of(inputs, pods, strategy)
+    manifest = deployment_manifest(inputs, template, strategy, replacement)
     canary = run_canary(inputs, template, progress_deadline(inputs.spec), blocked)
     stays = blocked or canary.stable_stays
-    pods = _engine_pods(inputs.observed, revision)
     if canary.stable_stays:
         pods = _stable_pods(pods)
     verdict = canary.workload or _verdict(inputs, pods, strategy, tensor, blocked)
     live = inputs.observed.deployment
-    waits = [it for it in (strategy.requeue, canary.requeue) if it is not None]
+    every = (strategy.requeue, canary.requeue, replacement.requeue)
+    waits = [it for it in every if it is not None]
     return Workload(
         manifests=(*canary.manifests, *(() if stays else (manifest,))),
         deletions=canary.deletions,
         conditions=(
             *canary.conditions,
             ConditionValue(ConditionType.WORKLOAD_READY, *verdict),
+            *tell_leaving((*pods.current, *pods.old)).conditions,
         ),
         status={**_counts(inputs), **_gpus(inputs, tensor), **canary.status},
         requeue=min(waits, default=None),
@@ -146,10 +132,11 @@ def _verdict(
         return False, Reason.SURGE_UNSCHEDULABLE, message
     if late is not None and pods.old:
         return False, Reason.PROGRESS_DEADLINE, f"{told}. {late}"
-    if pods.old or up > wanted:
+    replaced = bool(leaving(pods.current))  # by one more, until it serves
+    if pods.old or (up > wanted and not replaced):
         message = f"{told}; {len(pods.old)} of older revisions are still there."
         return False, Reason.ROLLING_OUT, message
-    if up == wanted:
+    if up >= wanted:
         return True, Reason.AVAILABLE, f"{told}."
     if late is not None:
         return False, Reason.PROGRESS_DEADLINE, f"{told}. {late}"

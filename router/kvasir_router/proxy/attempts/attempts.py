@@ -1,10 +1,9 @@
 """Attempts at replicas for one request: one after the other, and a hedge beside."""
 
 import time
-from contextlib import suppress
 
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.discovery.specs import OWN_ENGINES
+from kvasir_router.discovery.specs import OWN_ENGINES, Departure
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
@@ -34,6 +33,7 @@ from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
+_DEPARTING = Failure("departing", Kind.HANDOVER)
 _MAY_HAVE_BEGUN = ("500", "502", "504")
 """Statuses of a replica that may have stored or done something."""
 _NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
@@ -182,22 +182,27 @@ class Attempts(AttemptObserver):
             self._go_on(attempt, failure)
 
     def replica_suspected(self, attempt: UpstreamRequest) -> None:
-        """Go to a replica that answers its probes, if there is one."""
-        choice = None
-        if not self._retried:
+        """Go to a replica that answers its probes and stays, if there is one. What is no stream
+        stays where it is while that answers: it would begin anew."""
+        failure = _DEPARTING if attempt.replica.gives_streams_away else _SUSPECT
+        if not self._retried or (failure is _DEPARTING and not self._query.streams):
             return
-        if self._target.is_blank:
-            choice = self.candidates.choose()
-        else:
-            with suppress(ObstacleError):
-                self._ask_for_rest(attempt)
-                choice = self.candidates.choose_alike(attempt.replica)
+        blank = self._target.is_blank
+        candidates = self.candidates
+        choice = candidates.choose() if blank else candidates.choose_alike(attempt.replica)
         if choice is None or choice.replica.health is not Health.READY:
             return
-        if self._allows(Kind.LEAVING):
+        if failure is _DEPARTING and choice.replica.departure is not Departure.NONE:
+            return
+        if not blank:
+            try:
+                self._ask_for_rest(attempt)
+            except ObstacleError:
+                return
+        if self._allows(failure.kind):
             attempt.leave()
             if not self._drop(attempt):
-                self._retry(choice, _SUSPECT)
+                self._retry(choice, failure)
 
     # One after the other
 

@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
+from kvasir.resource import labels
 from kvasir.resource.ownership.name_claims import Holder, read_claim
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
 from kvasir_router.discovery.specs import (
+    Departure,
     EngineKind,
     MatchSpec,
     ModelSpec,
@@ -161,6 +163,33 @@ def test_which_pods_serve(replicas, pod, change, listed, draining) -> None:
     it = pod("p1")
     it["status"] |= change
     assert [each.draining for each in replicas(it)] == [draining] * listed
+
+
+@pytest.mark.parametrize(
+    ("conditions", "annotation", "departure"),
+    [
+        ([], "", Departure.NONE),
+        ([(labels.LEAVING, "True", labels.NODE_LEAVES)], "", Departure.LATER),
+        ([(labels.LEAVING, "True", labels.NODE_ENDS)], "", Departure.NOW),
+        ([(labels.LEAVING, "True", labels.POD_ASKS)], "", Departure.NOW),
+        # Of a newer operator
+        ([(labels.LEAVING, "True", "Unheard")], "", Departure.LATER),
+        ([(labels.LEAVING, "True", None)], "", Departure.LATER),
+        ([(labels.LEAVING, "False", labels.NODE_ENDS)], "", Departure.NONE),
+        # Without an operator's word
+        ([], "XID 79", Departure.NOW),
+        ([(labels.LEAVING, "True", labels.NODE_LEAVES)], "XID 79", Departure.NOW),
+        ([("DisruptionTarget", "True", "TerminationByKubelet")], "", Departure.NOW),
+        ([("DisruptionTarget", "True", "EvictionByEvictionAPI")], "", Departure.NONE),
+    ],
+)
+def test_which_pods_are_about_to_leave(replicas, pod, conditions, annotation, departure) -> None:
+    it = pod("p1")
+    names = ("type", "status", "reason")
+    it["status"]["conditions"] = [dict(zip(names, each, strict=True)) for each in conditions]
+    if annotation:
+        it["metadata"]["annotations"] = {labels.LEAVE: annotation}
+    assert [each.departure for each in replicas(it)] == [departure]
 
 
 def test_an_engine_counts_from_the_end_of_its_startup_probe(replicas, pod) -> None:

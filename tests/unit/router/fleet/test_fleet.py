@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, ReplicaSpec
+from kvasir_router.discovery.specs import (
+    CanarySpec,
+    Departure,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+)
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
@@ -62,6 +68,20 @@ async def test_draining_is_no_new_replica() -> None:
     assert not fleet.ready
     fleet.apply((ModelSpec("m", (), (replica("r0"),)),))
     assert fleet.ready
+
+
+async def test_a_departure_is_no_new_replica_and_may_be_taken_back() -> None:
+    fleet, events = make_fleet()
+    stays, leaves = replica("r0"), replace(replica("r1", port=2), departure=Departure.NOW)
+    fleet.apply((ModelSpec("m", (), (stays, replica("r1", port=2))),))
+    model = fleet.models["m"]
+    for each in model.replicas.values():
+        each.health = Health.READY
+    fleet.apply((ModelSpec("m", (), (stays, leaves)),))
+    assert [each.id for each in model.usable] == ["r0"]
+    fleet.apply((ModelSpec("m", (), (stays, replica("r1", port=2))),))
+    assert [each.id for each in model.usable] == ["r0", "r1"]
+    assert events == ["+m/r0", "+m/r1"]
 
 
 async def test_models_go_with_their_replicas() -> None:

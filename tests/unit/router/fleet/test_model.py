@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+from kvasir_router.discovery.specs import Departure, EngineKind, ModelSpec, ReplicaSpec, SplitSpec
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import RESERVED_SECONDS, Model
@@ -258,3 +258,54 @@ async def test_a_model_is_what_its_own_engines_say(make_model) -> None:
         replica.serves = None
     model.refresh()
     assert told == [new, old, None]
+
+
+class TestDepartures:
+    @pytest.fixture
+    def leave(self):
+        def leave(model: Model, *replicas: Replica, when: Departure = Departure.LATER) -> None:
+            for replica in replicas:
+                replica.departure = when
+            model.refresh()
+
+        return leave
+
+    @pytest.mark.parametrize("when", [Departure.LATER, Departure.NOW])
+    async def test_those_that_stay_come_first(self, make_model, leave, when: Departure) -> None:
+        model, replicas = make_model(READY, READY)
+        leave(model, replicas[0], when=when)
+        assert usable(model) == {"r1"}
+        leave(model, replicas[0], when=Departure.NONE)
+        assert usable(model) == {"r0", "r1"}
+
+    async def test_a_last_one_serves_until_its_end(self, make_model, leave) -> None:
+        model, replicas = make_model(READY, NOT_READY)
+        leave(model, replicas[0])
+        assert usable(model) == {"r0"}
+        assert model.serving == ["r0"]
+
+    async def test_it_takes_what_the_others_have_no_room_for(self, make_model, leave) -> None:
+        model, replicas = make_model(READY, READY, max_in_flight=1)
+        leave(model, replicas[0])
+        replicas[1].acquire()
+        assert usable(model) == {"r0"}
+        query = Query(Request(), Envelope())
+        assert model.prefers_room(query), "it does not wait for the one that stays"
+        replicas[1].release()
+        assert usable(model) == {"r1"}
+
+    async def test_a_revision_of_which_all_leave_is_not_replaced_by_the_other(self) -> None:
+        fleet = Fleet(
+            lambda name: RoundRobin(),
+            lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
+            10,
+        )
+        stable = ReplicaSpec("s", "127.0.0.1", 1, departure=Departure.LATER, revision="old")
+        canary = ReplicaSpec("c", "127.0.0.1", 2, revision="new", canary=True)
+        split = SplitSpec("1", "new", 0.0)
+        fleet.apply((ModelSpec("m", replicas=(stable, canary), split=split),))
+        model = fleet.models["m"]
+        for replica in model.replicas.values():
+            replica.health = READY
+        model.refresh()
+        assert usable(model) == {"s"}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kvasir_router.discovery.specs import ReplicaSpec
+from kvasir_router.discovery.specs import Departure, ReplicaSpec
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
@@ -126,3 +126,38 @@ async def test_a_revived_replica_gets_requests_whatever_its_last_process_did(
     replica.observed(DOWN)
     replica.observed(READY)
     assert replica.breaker.allows
+
+
+class TestDeparture:
+    @pytest.mark.parametrize(
+        ("departure", "health", "told"),
+        [
+            (Departure.NONE, READY, 0),
+            (Departure.LATER, READY, 0),
+            (Departure.NOW, READY, 1),
+            (Departure.NOW, NOT_READY, 1),
+            (Departure.NOW, STARTING, 0),
+            # Its requests are told when a probe fails too, or find out themselves
+            (Departure.NOW, SUSPECT, 0),
+            (Departure.NOW, DOWN, 0),
+        ],
+    )
+    async def test_who_is_told_to_go(
+        self, replica: Replica, departure: Departure, health: Health, told: int
+    ) -> None:
+        request = Request(replica)
+        replica.health = health
+        replica.departure = departure
+        replica.give_streams_away()
+        assert request.told == told
+
+    async def test_each_probe_tells_those_that_found_no_place(self, replica: Replica) -> None:
+        request = Request(replica)
+        request.leaves = []
+        replica.departure = Departure.NOW
+        for probes in (1, 2, 3):
+            replica.observed(READY)
+            assert request.told == probes
+        replica.departure = Departure.NONE
+        replica.observed(READY)
+        assert request.told == 3
