@@ -20,8 +20,11 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=
 SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
-VERSIONED := tests/integration/api/test_crd_writer.py tests/integration/chart tests/integration/operator \
-  tests/integration/router/discovery
+# Kills, frozen processes, late writes and loads are of our own processes: no version changes them.
+OF_NO_VERSION := kills freezes late_writes faults canary canary_fleet autoscaling
+VERSIONED := tests/integration/api tests/integration/chart tests/integration/operator \
+  tests/integration/router/discovery \
+  $(OF_NO_VERSION:%=--ignore tests/integration/operator/test_%.py)
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 
 help:  ## list the verbs

@@ -36,7 +36,7 @@ _TWO_KINDS = (
 _NO_COUNT = "write a whole number of GPUs from 0 to 64"
 _NO_AMOUNT = "write a quantity, for example 500m, 4 or 16Gi"
 _MAX_LIMITS = 6
-"""Of one map. By it Kubernetes 1.32 estimates what rules cost: 8 would be more than it allows."""
+"""Names in one map. Kubernetes 1.32 estimates by it what rules cost, and refuses them with 8."""
 _TOO_MANY = f"limits names more than {_MAX_LIMITS} resources; remove GPUs of which it asks for 0"
 _ONE_SOURCE = "gpuClaim names one thing: give either deviceClassName or resourceClaimTemplateName"
 _TWICE = "limits and gpuClaim both ask for GPUs; remove one"
