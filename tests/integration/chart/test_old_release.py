@@ -238,8 +238,8 @@ CHANGED_IN_PODS = {
     "spec/containers/engine/volumeMounts/fleet",
     "spec/volumes/fleet",
 }
-"""What an engine is replaced for, beside its image: docs/upgrading.md says why. One thing more is one
-for that page."""
+"""What an engine is replaced for, beside its image: docs/upgrading.md says why. One thing more is
+one for that page."""
 
 
 def assert_nothing_is_lost(before: Objects, after: Objects, models: Models) -> None:
