@@ -143,8 +143,11 @@ async def _check_crds(cluster: Cluster) -> None:
             missing = await missing_kind(cluster)
         except ApiError as error:
             missing = str(error)
-        if missing is None:
+        if missing is None and not waits_for:
             break
+        if missing is None:
+            waits_for = ""  # the fields were read before the kind was there
+            continue
         if missing != waits_for:
             waits_for = missing
             _log.warning("a CustomResourceDefinition cannot be used", missing=missing)

@@ -93,7 +93,7 @@ def test_a_releases_life(cluster, plane, charts) -> None:
 
 @pytest.mark.slow
 def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane, charts) -> None:
-    [package] = PACKAGES.glob("kvasir-*.tgz")
+    package = PACKAGES / "kvasir-0.0.1.tgz"
     here = ("--namespace", "upgraded", "--create-namespace")
     cluster("install", "kvasir", package, *here, values=REGISTRY)
     plane.kubectl("wait", "--for=condition=established", f"crd/{CRD}", "--timeout=60s")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from support.operators.new_router import NewRouter
 
-from kvasir.kube.config import load_access
 from kvasir.resource import labels
 from kvasir_operator.kinds import LLMDEPLOYMENTS, MODEL_NAMES
 from kvasir_operator.objects import status_manifest
-from kvasir_router.discovery.kubernetes_source import KubernetesSource
-from kvasir_router.discovery.specs import ModelSpec
-from kvasir_router.options.cluster_scope import ClusterScope
-from kvasir_router.policy.registry import policy_names
 
 COUNT = 12
 
@@ -34,30 +29,6 @@ async def judge(site: Any, resource: Any) -> None:
     await site.cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
 
 
-class NewRouter:
-    """What a router that starts now knows, from its first state on."""
-
-    def __init__(self, plane: Any, namespace: str) -> None:
-        self._plane = plane
-        self._scope = ClusterScope((namespace,), class_name=namespace)
-        self.states: list[set[str]] = []
-        self._task = asyncio.create_task(self._follow())
-
-    async def _follow(self) -> None:
-        access = await load_access(environ={"KUBECONFIG": str(self._plane.kubeconfig)})
-        source = KubernetesSource(self._scope, lambda _: None, policy_names(), access)
-        async for models in source.watch():
-            found = [it for it in models if isinstance(it, ModelSpec)]
-            self.states.append({name for it in found for name in (it.name, *it.aliases)})
-
-    async def knows(self) -> bool:
-        return bool(self.states)
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-
 @pytest.mark.slow
 async def test_routers_know_every_model_before_and_while_the_operator_claims(
     site: Any, plane: Any, start: Any
@@ -67,7 +38,7 @@ async def test_routers_know_every_model_before_and_while_the_operator_claims(
         model = {"uri": "builtin://kvasir-tiny", "name": f"Org/{number}", "aliases": [f"a{number}"]}
         wanted |= {f"Org/{number}", f"a{number}"}
         await judge(site, await site.apply(f"m{number}", model=model, replicas=0))
-    routers = [NewRouter(plane, site.namespace)]
+    routers = [NewRouter(plane, site.namespace, site.namespace)]
     await site.eventually(routers[0].knows, "a first state")
     assert routers[0].states == [wanted]
 
@@ -76,7 +47,7 @@ async def test_routers_know_every_model_before_and_while_the_operator_claims(
 
     async def all_taken() -> bool:
         # One router more each time: some begin in the middle of it
-        routers.append(NewRouter(plane, site.namespace))
+        routers.append(NewRouter(plane, site.namespace, site.namespace))
         found = await site.cluster.list(LLMDEPLOYMENTS, site.namespace)
         taken[:] = [it for it in found if it["status"].get("className") == site.namespace]
         return len(taken) == COUNT
