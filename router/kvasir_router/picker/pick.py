@@ -1,6 +1,5 @@
 """One request whose bytes a gateway carries: which replica it goes to, and its end."""
 
-import asyncio
 import time
 from abc import abstractmethod
 
@@ -14,6 +13,7 @@ from kvasir_router.proxy.attempts.candidates import Candidates
 from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, of_answer
+from kvasir_router.proxy.failures.request_deadline import RequestDeadline
 from kvasir_router.proxy.fallbacks import Fallbacks, FallbackTarget
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_record import RequestRecord
@@ -65,7 +65,7 @@ class Pick(FallbackTarget):
         self._candidates = Candidates(query, model)
         self._reach = client.reach(model)
         self._assignment: Assignment | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = RequestDeadline(metrics)
         model.budget.request(self._record.received)
 
     # AnswerTarget, FallbackTarget
@@ -110,10 +110,7 @@ class Pick(FallbackTarget):
             self.fail(failure_responses.poison())
             return
         seconds = self.request.timeout or services.failover.request_timeout
-        if seconds:
-            left = self._record.received + seconds - time.monotonic()
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(max(left, 0.0), self._expire, seconds)
+        self._deadline.start(self, seconds, self._record.received, self.ticket.ends)
         if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
@@ -179,7 +176,7 @@ class Pick(FallbackTarget):
         if choice is not None:
             self._record.replica_id = choice.replica.id
             self._assignment = Assignment(self.query, self.model, choice)
-            self._clear_deadline()
+            self._deadline.cancel()  # a gateway ends what it has by its own time limit
             self._client.picked(choice.replica, self.query)
             self.query.read_prompt()
             self.query.release_body()  # the gateway has it
@@ -238,21 +235,8 @@ class Pick(FallbackTarget):
         self._over(None)
         self._client.answer(self.request, error)
 
-    def _expire(self, seconds: float) -> None:
-        self._metrics.deadlines += 1
-        try:
-            self.fail(failure_responses.too_late(seconds))
-        except Exception as error:
-            self.defect(error)
-
-    def _clear_deadline(self) -> None:
-        """A gateway ends what it has by its own time limit."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
     def _stop(self) -> None:
-        self._clear_deadline()
+        self._deadline.cancel()
         if self._assignment is not None:
             self._assignment.ended()
         elif self.ticket.waits_since:

@@ -44,6 +44,18 @@ def too_late(seconds: float) -> Answer:
     return error(504, message, "deadline_exceeded")
 
 
+def token_expired() -> Answer:
+    """Answer when the access token of a request under way is no longer valid, and its issuer's
+    entry says `at_expiry: end`."""
+    message = "The access token expired while the request was under way; get a new one."
+    made = error(401, message, "token_expired")
+    made.lines = (
+        b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
+        % message.encode()
+    )
+    return made
+
+
 def silent(model: Model, replica_id: str, seconds: float) -> Answer:
     """Answer when a replica sent no part of a stream for so long, and no other one can be asked."""
     message = (
