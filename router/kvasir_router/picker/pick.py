@@ -2,11 +2,13 @@
 
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.picker.pool import Reach
+from kvasir_router.picker.pool import Reach, endpoint_of_replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.attempts.candidates import Candidates
@@ -20,7 +22,7 @@ from kvasir_router.proxy.request_record import RequestRecord
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.query import Query
-from kvasir_router.wire.responses import Answer, error
+from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.usage import Usage
 
 
@@ -31,8 +33,16 @@ class PickClient(GatewayClient):
     def reach(self, model: Model) -> Reach:
         """Return the replicas that it can send the request to."""
 
-    def picked(self, replica: Replica, query: Query) -> None:
-        """Send the request to the replica."""
+    @property
+    @abstractmethod
+    def endpoints(self) -> int:
+        """Return how many replicas it may be told for a request."""
+
+    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
+        """Send the request to the first of the replicas that can be reached."""
+
+    def waits(self, model: Model) -> None:
+        """Let it wait: no replica may take the request now."""
 
 
 class Pick(FallbackTarget):
@@ -140,16 +150,30 @@ class Pick(FallbackTarget):
 
     # Its answer, as the gateway tells of it
 
-    def answer_began(self, status: int) -> None:
+    def answer_began(self, status: int, served: str = "") -> None:
         """The head of an answer has come: the replica's, or the gateway's own, which need not wait
-        for a pick."""
-        assignment = self._assignment
-        if assignment is None:
+        for a pick; `served`: the endpoint that has answered, if the gateway says."""
+        if self._assignment is None:
             self.gone()
         elif not self._record.ended_at:
+            assignment = self._serving(self._assignment, served)
             assignment.began()
             self._record.status = status
             self._record.answered_by(assignment.choice)
+
+    def _serving(self, assignment: Assignment, endpoint: str) -> Assignment:
+        """Return the assignment at the endpoint that has answered: a gateway that could not reach
+        the first one goes on to the next. What is counted moves with it."""
+        if not endpoint or endpoint == endpoint_of_replica(assignment.replica):
+            return assignment
+        for replica in self.model.replicas.values():
+            if endpoint_of_replica(replica) == endpoint:
+                assignment.replica.request_probe()
+                assignment.ended()
+                self._record.replica_id = replica.id
+                self._assignment = Assignment(self.query, self.model, Choice(replica))
+                return self._assignment
+        return assignment
 
     def answer_is_over(self, usage: Usage | None, size: int) -> None:
         """All of it has come, `size` bytes of body."""
@@ -174,16 +198,28 @@ class Pick(FallbackTarget):
             candidates.asked(each)
         choice = candidates.choose()
         if choice is not None:
+            replicas = self._in_order(choice)
             self._record.replica_id = choice.replica.id
             self._assignment = Assignment(self.query, self.model, choice)
             self._deadline.cancel()  # a gateway ends what it has by its own time limit
-            self._client.picked(choice.replica, self.query)
+            self._client.picked(replicas, self.query)
             self.query.read_prompt()
             self.query.release_body()  # the gateway has it
         elif candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
         elif not self.falls_back_at_once():
             self._wait(limited=bool(beyond))
+
+    def _in_order(self, first: Choice) -> list[Replica]:
+        """Return the replicas that the gateway may try, the chosen one first."""
+        candidates, found = self._candidates, [first.replica]
+        while len(found) < self._client.endpoints:
+            candidates.asked(found[-1])
+            choice = candidates.choose()
+            if choice is None:
+                break
+            found.append(choice.replica)
+        return found
 
     @property
     def moving(self) -> bool:
@@ -209,10 +245,15 @@ class Pick(FallbackTarget):
         """Wait in the queue. One that may only go to some replicas does not: it would hold up those
         that others could serve."""
         if limited:
-            self.fail(_no_endpoint(self.model, full=self._reach.serves()))
+            self.fail(failure_responses.no_endpoint(self.model, full=self._reach.serves()))
             return
         self.query.read_prompt()
         self._services.queue.join(self)
+        self._tell_of_wait()
+
+    def _tell_of_wait(self) -> None:
+        if self.untouched:
+            self._client.waits(self.model)
 
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
@@ -223,6 +264,7 @@ class Pick(FallbackTarget):
                 self.start()
             elif not self._record.ended_at:
                 self.query.read_prompt()
+                self._tell_of_wait()
         except Exception as error:
             self.defect(error)
 
@@ -247,17 +289,3 @@ class Pick(FallbackTarget):
         self._stop()
         self._services.accounting.add(self._record.end(usage))
         self.query.release_body()
-
-
-def _no_endpoint(model: Model, *, full: bool) -> Answer:
-    if full:
-        message = (
-            f"All replicas of model `{model.name}` that this gateway may send requests to have all "
-            "the requests they may; try again soon."
-        )
-        return error(429, message, "overloaded", retry_after=1)
-    message = (
-        f"Model `{model.name}` has no ready replica that this gateway may send requests to: look "
-        "at the InferencePool's selector and target port."
-    )
-    return error(503, message, "model_not_ready", retry_after=1)
