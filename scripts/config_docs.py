@@ -13,7 +13,12 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from kvasir_router.admission.access_tokens.issuers import Issuer, IssuerFile, TenantGrant
+from kvasir_router.admission.access_tokens.issuers import (
+    Issuer,
+    IssuerFile,
+    Permission,
+    TenantGrant,
+)
 from kvasir_router.admission.keys import ApiKey, KeyFile
 from kvasir_router.discovery.file_schema import (
     FileCanary,
@@ -59,6 +64,7 @@ _SECTIONS: list[tuple[str, str, list[tuple[str, type[BaseModel]]]]] = [
             ("The file", IssuerFile),
             ("`issuers[]`", Issuer),
             ("`issuers[].tenants[]`", TenantGrant),
+            ("`issuers[].permissions[]`", Permission),
         ],
     ),
 ]

@@ -37,6 +37,32 @@ def rules(*those: dict[str, str]) -> ConfigDict:
     return ConfigDict(json_schema_extra=extra)
 
 
+class ExactlyOne:
+    """Rule that exactly one of some optional fields is given, for files and for API servers."""
+
+    def __init__(self, owner: str, what: str, *fields: str) -> None:
+        """`owner`: the field whose part they are, which names one `what`; `fields` as in YAML."""
+        self._fields = fields
+        choice = f"either {' or '.join(fields)}"
+        if len(fields) > 2:
+            choice = f"exactly one of {', '.join(fields)}"
+        self.message = f"{owner} names one {what}: give {choice}"
+
+    @property
+    def rule(self) -> dict[str, str]:
+        """The CEL rule."""
+        given = [f"has(self.{field})" for field in self._fields]
+        if len(given) == 2:
+            return rule(" != ".join(given), self.message)
+        return rule(f"[{', '.join(given)}].filter(it, it).size() == 1", self.message)
+
+    def check(self, part: StrictModel) -> None:
+        """Raises ValueError if the part has none of the fields, or several."""
+        names = [name for name in type(part).model_fields if to_camel(name) in self._fields]
+        if sum(getattr(part, name) is not None for name in names) != 1:
+            raise ValueError(self.message)
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

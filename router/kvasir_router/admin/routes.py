@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from kvasir.http_app import RawApp
 from kvasir.openapi_document import Documentation, Endpoint
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
-from kvasir_router.admin.audit_log import ActionRefusedError, AuditLog, fingerprint
+from kvasir_router.admin.audit_log import AuditLog
+from kvasir_router.admin.callers import Callers
 from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.problem import ProblemError
 from kvasir_router.admin.spend_report import days_of, spend_csv
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.admin.views import fleet_view, serving_view
@@ -28,7 +29,6 @@ from kvasir_router.spend.spend_ledger import SpendLedger
 from kvasir_router.store_error import StoreError
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
-from kvasir_router.wire.http_request import RequestError
 from kvasir_router.wire.responses import error_object
 
 _MAX_SMALL_BODY = 4096
@@ -41,15 +41,6 @@ _PAGE_HEADERS = {
         "connect-src 'self'; frame-ancestors 'none'"
     )
 }
-
-
-class _ProblemError(ActionRefusedError):
-    """An answer other than what was asked for."""
-
-    def __init__(self, status: int, message: str, code: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
 
 
 class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,6 +67,7 @@ class AdminRoutes:
         self._statistics = statistics
         self._spend = spend
         self._audit = audit
+        self._callers = Callers(gateway)
 
     async def page(self, request: Request) -> Response:
         """Show the fleet to a person."""
@@ -117,7 +109,7 @@ class AdminRoutes:
             return _json(external_metrics(report, datetime.now(UTC).strftime("%FT%TZ")))
         if form != "plain":
             message = f"format {form[:64]!r} is not plain or external-metrics"
-            raise _ProblemError(400, message, "bad_request")
+            raise ProblemError(400, message, "bad_request")
         return _json(report)
 
     async def all_scaling(self, request: Request) -> Response:
@@ -143,14 +135,14 @@ class AdminRoutes:
     async def _spend_table(self, request: Request) -> Response:
         if self._spend is None:
             message = "spend is not kept; start the router with --spend-store"
-            raise _ProblemError(404, message, "not_found")
+            raise ProblemError(404, message, "not_found")
         try:
             days = days_of(request.query_params.get("from"), request.query_params.get("to"))
             text = await spend_csv(self._spend, *days)
         except ValueError as error:
-            raise _ProblemError(400, str(error), "bad_request") from None
+            raise ProblemError(400, str(error), "bad_request") from None
         except StoreError as error:
-            raise _ProblemError(503, str(error), "store_unavailable") from None
+            raise ProblemError(503, str(error), "store_unavailable") from None
         return Response(text, media_type="text/csv")
 
     async def set_policy(self, request: Request) -> Response:
@@ -159,18 +151,18 @@ class AdminRoutes:
         It holds until discovery names another one or the router ends.
         """
         with self._audited("policy.set", request) as details:
-            self._authorize(request)
+            self._callers.authorize(request)
             model = self._model(request)
             try:
                 change = _decode_change(await _body(request, _MAX_SMALL_BODY))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 message = f'the body must be {{"policy": NAME}}: {error}'
-                raise _ProblemError(400, message, "bad_request") from None
+                raise ProblemError(400, message, "bad_request") from None
             details.update(policy=change.policy, options=change.options, was=model.policy.spec.name)
             try:
                 self._gateway.fleet.set_policy(model, PolicySpec(change.policy, change.options))
             except ValueError as error:
-                raise _ProblemError(400, str(error), "bad_request") from None
+                raise ProblemError(400, str(error), "bad_request") from None
             return _json({"model": model.name, "policy": change.policy})
 
     async def explain(self, request: Request) -> Response:
@@ -183,48 +175,16 @@ class AdminRoutes:
         try:
             return _json(explain(self._gateway, self._statistics, body, path))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _ProblemError(400, refusal(body, error)[0], "bad_request") from None
+            raise ProblemError(400, refusal(body, error)[0], "bad_request") from None
         except UnknownModelError as error:
-            raise _ProblemError(404, str(error), "model_not_found") from None
+            raise ProblemError(404, str(error), "model_not_found") from None
 
     def _audited(self, action: str, request: Request) -> AbstractContextManager[dict[str, Any]]:
         """Return what records the action that is done within."""
         if self._audit is None:
             return nullcontext({})
-        sent = request.headers.get(FLEET_SECRET_HEADER, "")
-        known = bool(sent) and self._gateway.fleet_secrets.accepts(sent)
-        who = fingerprint(sent) if known else ""
-        return self._audit.action(
-            action, who, self._client(request), request.path_params.get("model", "")
-        )
-
-    def _client(self, request: Request) -> str:
-        """Return the address that the request came from, as on the main port."""
-        peer = request.client.host if request.client is not None else ""
-        proxies = self._gateway.clients.proxies
-        if not proxies.trusts(peer):
-            return peer
-        values = request.headers.getlist("x-forwarded-for")
-        lines = [b"x-forwarded-for:" + value.encode("latin-1") for value in values]
-        try:
-            return proxies.client_of(lines, peer)
-        except RequestError:
-            return peer
-
-    def _authorize(self, request: Request) -> None:
-        """Check the fleet secret: what changes something needs it."""
-        secrets = self._gateway.fleet_secrets
-        if not secrets.now.accepted:
-            raise _ProblemError(
-                403,
-                "nothing can be changed here: this router has no fleet secret to know you by; "
-                "start it with --fleet-secret-file",
-                "no_fleet_secret",
-            )
-        if not secrets.accepts(request.headers.get(FLEET_SECRET_HEADER, "")):
-            raise _ProblemError(
-                401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
-            )
+        who, client = self._callers.caller(request).who, self._callers.address(request)
+        return self._audit.action(action, who, client, request.path_params.get("model", ""))
 
     def _model(self, request: Request) -> Model:
         name = request.path_params["model"]
@@ -232,7 +192,7 @@ class AdminRoutes:
         if model is None:
             models = ", ".join(list(self._gateway.fleet.models)[:_MAX_NAMES]) or "none"
             message = f"there is no model {name[:256]!r}; models here: {models}"
-            raise _ProblemError(404, message, "model_not_found")
+            raise ProblemError(404, message, "model_not_found")
         return model
 
 
@@ -262,12 +222,12 @@ def make_admin_app(
         Documentation(
             "Kvasir router", _DOCUMENTATION, lambda: next(iter(gateway.fleet.models), "MODEL")
         ),
-        exception_handlers={_ProblemError: _answer_problem, HTTPException: _answer_no_route},
+        exception_handlers={ProblemError: _answer_problem, HTTPException: _answer_no_route},
     )
 
 
 async def _answer_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, _ProblemError)  # noqa: S101 - registered for these alone
+    assert isinstance(problem, ProblemError)  # noqa: S101 - registered for these alone
     return _json(error_object(problem.status, str(problem), problem.code), problem.status)
 
 
@@ -286,13 +246,13 @@ async def _answer_no_route(request: Request, problem: Exception) -> Response:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Raise _ProblemError when it is larger than `limit` bytes."""
+    """Raise ProblemError when it is larger than `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
-            raise _ProblemError(413, f"the body is larger than {limit} bytes", "request_too_large")
+            raise ProblemError(413, f"the body is larger than {limit} bytes", "request_too_large")
         parts.append(part)
     return b"".join(parts)
 

@@ -28,8 +28,9 @@ _UNAUTHORIZED = responses.error(
     "invalid_api_key",
 )
 _UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
-_INVALID_TOKEN = b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
+_CHALLENGE = b'WWW-Authenticate: Bearer error="%b", error_description="%b"\r\n'
 """RFC 6750, 3."""
+_INVALID = 401, "invalid_token"
 MAX_REFUSED_TENANTS = 1000
 OTHERS = "(others)"
 """Label of tenants beyond what has series of its own."""
@@ -83,7 +84,7 @@ class Admission:
         try:
             return tokens.find(authorization)
         except TokenError as error:
-            answer = _bad_token(error)
+            answer = bad_token(error)
             self._refused("", "forbidden" if answer.status == 403 else "unauthorized")
             raise RefusalError(answer) from None
 
@@ -165,6 +166,7 @@ class Admission:
             weight=key.weight,
             limits=holder.limits,
             admitted=unix,
+            ends=holder.rights.ends,
         )
 
     def _keys_read(self, good: bool) -> None:
@@ -174,9 +176,10 @@ class Admission:
 
 def forbidden(holder: Holder, name: str) -> Answer:
     """Refuse a model that the key may not use, without telling whether there is one."""
+    by = "" if holder.rights.models is None else " with this access token's permissions"
     return responses.error(
         403,
-        f"{holder.title} may not use model `{name[:256]}`; /v1/models lists what it may.",
+        f"{holder.title} may not use model `{name[:256]}`{by}; /v1/models lists what it may.",
         "model_forbidden",
         "model",
     )
@@ -193,14 +196,18 @@ def _exceeded(holder: Holder, excess: Excess) -> Answer:
     )
 
 
-def _bad_token(error: TokenError) -> Answer:
-    """Refuse a token: 401 for what a new token may mend, 403 for a tenant that has no access, 503
-    while the router cannot tell."""
+def bad_token(error: TokenError) -> Answer:
+    """Refuse a token: 401 for what a new token may mend, 403 for a tenant that has no access or a
+    token that permits nothing, 503 while the router cannot tell."""
     message = str(error)
     if error.reason in (Reason.NO_KEYS, Reason.FULL):
         return responses.error(503, message, error.reason.value, retry_after=1)
     if error.reason is Reason.TENANT:
         return responses.error(403, message, "tenant_forbidden")
-    answer = responses.error(401, message, "invalid_token")
-    answer.lines = _INVALID_TOKEN % message.replace('"', "'").encode("ascii", "replace")
+    if error.reason is Reason.CLAIM:
+        return responses.error(403, message, "claim_forbidden")
+    status, code = (403, "insufficient_scope") if error.reason is Reason.SCOPE else _INVALID
+    answer = responses.error(status, message, code)
+    said = message.replace('"', "'").encode("ascii", "replace")
+    answer.lines = _CHALLENGE % (code.encode(), said)
     return answer

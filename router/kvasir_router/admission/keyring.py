@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from kvasir_router.admission.keys import ApiKey, Grant, KeyFile, hash_key, read_keys
 from kvasir_router.admission.limits import Allowance, KeyLimits
@@ -15,13 +17,44 @@ _MAX_KNOWN = 4096
 _MAX_KNOWN_BYTES = 256
 
 
+class Rights(NamedTuple):
+    """Permissions of one access token, beside those of its tenant."""
+
+    models: tuple[str, ...] | None = None
+    """Models that it may use as far as its tenant may; None = all of those."""
+    admin: bool = False
+    """True if it may change what the admin port lets change."""
+    ends: float = inf
+    """Unix seconds at which what it has begun ends with an error."""
+
+
+class _Models:
+    """Models by name, or by the beginning of a name with a `*`."""
+
+    __slots__ = ("_exact", "_prefixes", "some")
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self.some = bool(patterns)
+        self._exact = frozenset(name for name in patterns if not name.endswith("*"))
+        self._prefixes = tuple(name[:-1] for name in patterns if name.endswith("*"))
+
+    def has(self, name: str) -> bool:
+        return name in self._exact or name.startswith(self._prefixes)
+
+
 class Holder:
     """Key, or access token, with what it has used."""
 
-    __slots__ = ("_exact", "_prefixes", "id", "key", "limits", "owner", "title")
+    __slots__ = ("_models", "_own_models", "id", "key", "limits", "owner", "rights", "title")
 
     def __init__(
-        self, key: Grant, limits: KeyLimits, key_id: str, owner: str = "", title: str = ""
+        self,
+        key: Grant,
+        limits: KeyLimits,
+        key_id: str,
+        owner: str = "",
+        title: str = "",
+        rights: Rights = Rights(),  # noqa: B008 - it never changes
     ) -> None:
         """`owner`: whose the kept responses are, by default the key's; `title` begins sentences,
         by default "The API key `ID`"."""
@@ -31,19 +64,32 @@ class Holder:
         """Name in logs, metrics and limits."""
         self.owner = owner or key_id
         self.title = title or f"The API key `{key_id}`"
-        self._exact = frozenset(name for name in key.models if not name.endswith("*"))
-        self._prefixes = tuple(name[:-1] for name in key.models if name.endswith("*"))
+        self.rights = rights
+        self._models = _Models(key.models)
+        self._own_models = None if rights.models is None else _Models(rights.models)
 
     def may_use(self, name: str, target: Target) -> bool:
         """Return True if the key may use what clients call `name`. A model's aliases are the model;
         adapters and canaries are names of their own."""
         if self.allows(name):
             return True
-        return name in target.model.spec.aliases and self.allows(target.model.name)
+        if name not in target.model.spec.aliases:
+            return False
+        model, own = target.model.name, self._own_models
+        # Of the tenant and of the token, one may name the alias and the other the model
+        return (self._models.has(name) or self._models.has(model)) and (
+            own is None or own.has(name) or own.has(model)
+        )
 
     def allows(self, name: str) -> bool:
         """Return True if the name is among the key's models, or begins like one with a `*`."""
-        return name in self._exact or name.startswith(self._prefixes)
+        return self._models.has(name) and (self._own_models is None or self._own_models.has(name))
+
+    @property
+    def uses_nothing(self) -> bool:
+        """Return whether it may use no model at all."""
+        own = self._own_models
+        return not self._models.some or (own is not None and not own.some)
 
 
 class Keyring:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kvasir_router.admission.limits import Allowance
 from kvasir_router.admission.ticket import Priority
@@ -44,6 +44,16 @@ _HASH = r"^[0-9a-f]{64}$"
 _KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _MODEL = re.compile(r"[^\x00-\x20\x7f*]*\*?")
 
+
+def _checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in value:
+        if not pattern or not _MODEL.fullmatch(pattern):
+            raise ValueError(f"{pattern!r} must be a model's name, or its beginning with a `*`")
+    return value
+
+
+ModelPatterns = Annotated[tuple[str, ...], AfterValidator(_checked_patterns)]
+"""Names of models, or beginnings of names with `*` after them."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 
@@ -73,7 +83,7 @@ class Grant(BaseModel):
 
     tenant: Name = "default"
     """Owner. The keys of one tenant share its part of a busy model."""
-    models: tuple[str, ...] = (EVERY_MODEL,)
+    models: ModelPatterns = (EVERY_MODEL,)
     """Models that it may use: names, or beginnings of names with `*` after them."""
     requests_per_minute: Positive | None = None
     """Requests in a minute."""
@@ -94,14 +104,6 @@ class Grant(BaseModel):
         except (AttributeError, KeyError):
             names = ", ".join(each.name.lower() for each in Priority)
             raise ValueError(f"{value!r} is no priority; use one of {names}") from None
-
-    @field_validator("models")
-    @classmethod
-    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            if not pattern or not _MODEL.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} must be a model's name, or its beginning with a `*`")
-        return value
 
     @property
     def allowance(self) -> Allowance:

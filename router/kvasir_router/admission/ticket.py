@@ -2,6 +2,7 @@
 it."""
 
 from enum import IntEnum
+from math import inf
 
 from kvasir_router.admission.limits import KeyLimits
 from kvasir_router.wire.envelope import Envelope
@@ -46,6 +47,7 @@ class Ticket:
         weight: float = 1.0,
         limits: KeyLimits | None = None,
         admitted: float = 0.0,
+        ends: float = inf,
     ) -> None:
         self.prompt_tokens = prompt_tokens
         """Estimated from the body's size."""
@@ -60,6 +62,8 @@ class Ticket:
         """The key's limits, until settlement; None without keys."""
         self.admitted = admitted
         """Unix seconds."""
+        self.ends = ends
+        """Unix seconds at which the request's access token ends it."""
         self.waits_since = 0.0
         """Time at which it first had to wait, by the queue's clock; 0 = never."""
         self.charged = 0.0

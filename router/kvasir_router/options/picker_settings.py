@@ -60,6 +60,16 @@ class PickerSettings:
         PICKER,
         "endpoint_picker_body_mode",
     )
+    endpoints: int = flag(
+        1,
+        "Endpoints that a gateway is told for a request at most, the best first: it may go on to "
+        "the next where one cannot be reached. More than one needs version 0.4 of the endpoint "
+        "picker protocol, and retries in the gateway.",
+        PICKER,
+        "endpoint_picker_endpoints",
+        min=1,
+        max=16,
+    )
     message_bytes: int = flag(
         4 * 2**20,
         "Longer messages of gateways end their stream. A buffered body is one message.",

@@ -1,26 +1,28 @@
 """One request whose bytes a gateway carries: which replica it goes to, and its end."""
 
-import asyncio
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.picker.pool import Reach
+from kvasir_router.picker.pool import Reach, endpoint_of_replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.attempts.candidates import Candidates
 from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, of_answer
+from kvasir_router.proxy.failures.request_deadline import RequestDeadline
 from kvasir_router.proxy.fallbacks import Fallbacks, FallbackTarget
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_record import RequestRecord
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.query import Query
-from kvasir_router.wire.responses import Answer, error
+from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.usage import Usage
 
 
@@ -31,8 +33,16 @@ class PickClient(GatewayClient):
     def reach(self, model: Model) -> Reach:
         """Return the replicas that it can send the request to."""
 
-    def picked(self, replica: Replica, query: Query) -> None:
-        """Send the request to the replica."""
+    @property
+    @abstractmethod
+    def endpoints(self) -> int:
+        """Return how many replicas it may be told for a request."""
+
+    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
+        """Send the request to the first of the replicas that can be reached."""
+
+    def waits(self, model: Model) -> None:
+        """Let it wait: no replica may take the request now."""
 
 
 class Pick(FallbackTarget):
@@ -65,7 +75,7 @@ class Pick(FallbackTarget):
         self._candidates = Candidates(query, model)
         self._reach = client.reach(model)
         self._assignment: Assignment | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = RequestDeadline(metrics)
         model.budget.request(self._record.received)
 
     # AnswerTarget, FallbackTarget
@@ -110,10 +120,7 @@ class Pick(FallbackTarget):
             self.fail(failure_responses.poison())
             return
         seconds = self.request.timeout or services.failover.request_timeout
-        if seconds:
-            left = self._record.received + seconds - time.monotonic()
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(max(left, 0.0), self._expire, seconds)
+        self._deadline.start(self, seconds, self._record.received, self.ticket.ends)
         if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
@@ -143,16 +150,30 @@ class Pick(FallbackTarget):
 
     # Its answer, as the gateway tells of it
 
-    def answer_began(self, status: int) -> None:
+    def answer_began(self, status: int, served: str = "") -> None:
         """The head of an answer has come: the replica's, or the gateway's own, which need not wait
-        for a pick."""
-        assignment = self._assignment
-        if assignment is None:
+        for a pick; `served`: the endpoint that has answered, if the gateway says."""
+        if self._assignment is None:
             self.gone()
         elif not self._record.ended_at:
+            assignment = self._serving(self._assignment, served)
             assignment.began()
             self._record.status = status
             self._record.answered_by(assignment.choice)
+
+    def _serving(self, assignment: Assignment, endpoint: str) -> Assignment:
+        """Return the assignment at the endpoint that has answered: a gateway that could not reach
+        the first one goes on to the next. What is counted moves with it."""
+        if not endpoint or endpoint == endpoint_of_replica(assignment.replica):
+            return assignment
+        for replica in self.model.replicas.values():
+            if endpoint_of_replica(replica) == endpoint:
+                assignment.replica.request_probe()
+                assignment.ended()
+                self._record.replica_id = replica.id
+                self._assignment = Assignment(self.query, self.model, Choice(replica))
+                return self._assignment
+        return assignment
 
     def answer_is_over(self, usage: Usage | None, size: int) -> None:
         """All of it has come, `size` bytes of body."""
@@ -177,16 +198,28 @@ class Pick(FallbackTarget):
             candidates.asked(each)
         choice = candidates.choose()
         if choice is not None:
+            replicas = self._in_order(choice)
             self._record.replica_id = choice.replica.id
             self._assignment = Assignment(self.query, self.model, choice)
-            self._clear_deadline()
-            self._client.picked(choice.replica, self.query)
+            self._deadline.cancel()  # a gateway ends what it has by its own time limit
+            self._client.picked(replicas, self.query)
             self.query.read_prompt()
             self.query.release_body()  # the gateway has it
         elif candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
         elif not self.falls_back_at_once():
             self._wait(limited=bool(beyond))
+
+    def _in_order(self, first: Choice) -> list[Replica]:
+        """Return the replicas that the gateway may try, the chosen one first."""
+        candidates, found = self._candidates, [first.replica]
+        while len(found) < self._client.endpoints:
+            candidates.asked(found[-1])
+            choice = candidates.choose()
+            if choice is None:
+                break
+            found.append(choice.replica)
+        return found
 
     @property
     def moving(self) -> bool:
@@ -212,10 +245,15 @@ class Pick(FallbackTarget):
         """Wait in the queue. One that may only go to some replicas does not: it would hold up those
         that others could serve."""
         if limited:
-            self.fail(_no_endpoint(self.model, full=self._reach.serves()))
+            self.fail(failure_responses.no_endpoint(self.model, full=self._reach.serves()))
             return
         self.query.read_prompt()
         self._services.queue.join(self)
+        self._tell_of_wait()
+
+    def _tell_of_wait(self) -> None:
+        if self.untouched:
+            self._client.waits(self.model)
 
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
@@ -226,6 +264,7 @@ class Pick(FallbackTarget):
                 self.start()
             elif not self._record.ended_at:
                 self.query.read_prompt()
+                self._tell_of_wait()
         except Exception as error:
             self.defect(error)
 
@@ -238,21 +277,8 @@ class Pick(FallbackTarget):
         self._over(None)
         self._client.answer(self.request, error)
 
-    def _expire(self, seconds: float) -> None:
-        self._metrics.deadlines += 1
-        try:
-            self.fail(failure_responses.too_late(seconds))
-        except Exception as error:
-            self.defect(error)
-
-    def _clear_deadline(self) -> None:
-        """A gateway ends what it has by its own time limit."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
     def _stop(self) -> None:
-        self._clear_deadline()
+        self._deadline.cancel()
         if self._assignment is not None:
             self._assignment.ended()
         elif self.ticket.waits_since:
@@ -263,17 +289,3 @@ class Pick(FallbackTarget):
         self._stop()
         self._services.accounting.add(self._record.end(usage))
         self.query.release_body()
-
-
-def _no_endpoint(model: Model, *, full: bool) -> Answer:
-    if full:
-        message = (
-            f"All replicas of model `{model.name}` that this gateway may send requests to have all "
-            "the requests they may; try again soon."
-        )
-        return error(429, message, "overloaded", retry_after=1)
-    message = (
-        f"Model `{model.name}` has no ready replica that this gateway may send requests to: look "
-        "at the InferencePool's selector and target port."
-    )
-    return error(503, message, "model_not_ready", retry_after=1)

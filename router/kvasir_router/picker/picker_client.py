@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.picker.gateway_address import client_of
 from kvasir_router.picker.pick import Pick, PickClient
 from kvasir_router.picker.picker_output import PickerOutput
 from kvasir_router.picker.pool import Pool, Reach
@@ -40,9 +41,13 @@ class PickerClient(PickClient):
 
     sees_answers = False
 
-    def __init__(self, gateway: Gateway, pool: Pool, output: PickerOutput) -> None:
+    def __init__(
+        self, gateway: Gateway, pool: Pool, output: PickerOutput, gateway_address: str = ""
+    ) -> None:
         self._gateway = gateway
-        self.address = ""  # that of the gateway, which may send any number
+        self.address = ""  # of no connection here: a gateway may send any number of requests
+        self._gateway_address = gateway_address
+        self._client_address = ""
         self._pool = pool
         self._output = output
         self._loop = asyncio.get_running_loop()
@@ -79,9 +84,12 @@ class PickerClient(PickClient):
         if refusal is not None:
             self._tell(refusal, None)
 
-    def head(self, headers: Iterable[tuple[bytes, bytes]], *, last: bool) -> None:
-        """Take the header, with HTTP/2's pseudo-headers; `last`: no body follows."""
+    def head(self, headers: Sequence[tuple[bytes, bytes]], *, last: bool, source: str = "") -> None:
+        """Take the header, with HTTP/2's pseudo-headers; `last`: no body follows; `source`: address
+        that the gateway got the request from, if it says."""
+        proxies = self._gateway.clients.proxies
         try:
+            self._client_address = client_of(proxies, source, self._gateway_address, headers)
             data = _head_of(headers, last=last)
         except RequestError as refusal:
             self._refuse(refusal)
@@ -97,10 +105,10 @@ class PickerClient(PickClient):
         """Take the endpoints that the gateway can send it to; None = the pool's."""
         self._subset = subset
 
-    def answer_began(self, status: int) -> None:
-        """The head of an answer has come by."""
+    def answer_began(self, status: int, served: str = "") -> None:
+        """The head of an answer has come by, of the endpoint `served` if the gateway says."""
         if self._pick is not None:
-            self._pick.answer_began(status)
+            self._pick.answer_began(status, served)
 
     def answer_is_over(self, usage: Usage | None, size: int) -> None:
         """All of it has come by."""
@@ -136,10 +144,21 @@ class PickerClient(PickClient):
         """PickClient.reach."""
         return Reach(model, self._pool, self._subset)
 
-    def picked(self, replica: Replica, query: Query) -> None:
+    @property
+    def endpoints(self) -> int:
+        """PickClient.endpoints."""
+        return self._gateway.settings.picker.endpoints
+
+    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
         """PickClient.picked."""
-        self._output.told_endpoint(replica, query)
+        self._output.told_endpoints(replicas, query)
         self._give_back()
+
+    def waits(self, model: Model) -> None:
+        """PickClient.waits."""
+        waiting = self._gateway.settings.waiting
+        hold = waiting.hold if model.spec.hold is None else model.spec.hold
+        self._output.told_wait(max(waiting.timeout, hold))
 
     def answer(self, request: Request, answer: responses.Answer) -> None:
         """Client.answer."""
@@ -202,9 +221,11 @@ class PickerClient(PickClient):
             self.deadline = self._body_deadline.at(now)
 
     def _arrived(self, request: Request) -> None:
+        request.client = self._client_address
         self._request = request
 
     def _check_head(self, request: Request) -> None:
+        request.client = self._client_address
         try:
             self._gateway.check_head(request)
         except responses.RefusalError as refusal:
@@ -214,7 +235,7 @@ class PickerClient(PickClient):
         if isinstance(refusal, HeadRefusedError):
             self._gateway.answer(self, refusal.request, refusal.answer)
             return
-        self._gateway.refused(refusal, self.address)
+        self._gateway.refused(refusal, self._client_address)
         answer = responses.error(
             refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
         )

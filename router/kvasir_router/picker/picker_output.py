@@ -1,6 +1,8 @@
 """Interface of what tells a gateway; apart from the modules that are compiled, since what
 implements it is not one of them."""
 
+from collections.abc import Sequence
+
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.query import Query
@@ -8,10 +10,15 @@ from kvasir_router.wire.responses import Answer
 
 
 class PickerOutput:
-    """Receiver of what the gateway is to be told: one thing for each request, at most."""
+    """Receiver of what the gateway is to be told: one thing for each request, at most, and before
+    that perhaps that it waits."""
 
-    def told_endpoint(self, replica: Replica, query: Query) -> None:
-        """Send the request, whose header and body may have been changed, to the replica."""
+    def told_endpoints(self, replicas: Sequence[Replica], query: Query) -> None:
+        """Send the request, whose header and body may have been changed, to the first of the
+        replicas that can be reached."""
+
+    def told_wait(self, seconds: float) -> None:
+        """Wait for so long: no replica may take the request now. May be told several times."""
 
     def told_answer(self, answer: Answer, request: Request | None) -> None:
         """Answer the client with this; `request` is None if there is no valid one."""

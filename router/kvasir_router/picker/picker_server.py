@@ -19,6 +19,7 @@ from kvasir.certificates import TlsError, server_context
 from kvasir.wire.proto.ext_proc.v3 import external_processor_pb2 as pb
 from kvasir_router.file_watch import FileWatch
 from kvasir_router.options.picker_settings import PickerSettings
+from kvasir_router.picker.gateway_address import gateway_of
 from kvasir_router.picker.picker_metrics import PickerCounts
 from kvasir_router.picker.pool import Pool
 from kvasir_router.picker.processing import Processing, ProcessingError
@@ -103,7 +104,8 @@ class PickerServer:
         replies: asyncio.Queue[pb.ProcessingResponse | None] = asyncio.Queue()
         counts = self.counts
         counts.streams += 1
-        stream = Processing(self._gateway, self._settings, self._pool, replies.put_nowait)
+        peer = gateway_of(context.peer())
+        stream = Processing(self._gateway, self._settings, self._pool, replies.put_nowait, peer)
         reading = self._tasks.run("gateway", self._read(messages, stream, replies, context))
         ended = "broken"
         try:

@@ -6,18 +6,21 @@ part of a body is given back. In the mode BUFFERED each message gets one, the bo
 destination, and a body that was not changed is left where it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 
 from kvasir.wire.proto.ext_proc.v3 import external_processor_pb2 as pb
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.picker.answer_usage import AnswerUsage
+from kvasir_router.picker.gateway_address import source_of
 from kvasir_router.picker.picker_client import PickerClient
 from kvasir_router.picker.picker_output import PickerOutput
 from kvasir_router.picker.pool import Pool, endpoint_of_replica, endpoints_in
-from kvasir_router.picker.replies import body_parts, destination, immediate
+from kvasir_router.picker.replies import NAMESPACE, body_parts, destination, immediate
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request
@@ -26,6 +29,11 @@ from kvasir_router.wire.usage import ask_for_usage
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET = "x-gateway-destination-endpoint-subset"
+
+SERVED = "x-gateway-destination-endpoint-served"
+"""Key of metadata, in the namespace of destinations."""
+_SLACK_SECONDS, _MAX_TIMEOUT_SECONDS = 1.0, 3600.0
+"""Time for an answer behind the wait's end; the most that Envoy may be set up to take."""
 
 _MODES = (pb.BUFFERED, pb.FULL_DUPLEX_STREAMED)
 
@@ -43,8 +51,9 @@ class Processing(PickerOutput):
         settings: PickerSettings,
         pool: Pool,
         tell: Callable[[pb.ProcessingResponse | None], None],
+        gateway_address: str = "",
     ) -> None:
-        self._client = PickerClient(gateway, pool, self)
+        self._client = PickerClient(gateway, pool, self, gateway_address)
         self._tell = tell
         full_duplex = settings.body_mode == "full_duplex"
         self._gives_back_request = full_duplex
@@ -58,6 +67,7 @@ class Processing(PickerOutput):
         self._has_trailers = False
         """True if trailers of it wait for their turn."""
         self._started = self._is_over = False
+        self._asked_for_time = False
         self._asks_for_usage = False
         """True if the router asked for usage that the client did not ask for."""
         self._usage: AnswerUsage | None = None
@@ -83,7 +93,7 @@ class Processing(PickerOutput):
         elif kind == "request_trailers":
             self._take_trailers()
         elif kind == "response_headers":
-            self._take_answer_head(message.response_headers)
+            self._take_answer_head(message)
         elif kind == "response_body":
             self._take_answer_body(message.response_body)
         elif kind == "response_trailers":
@@ -96,9 +106,17 @@ class Processing(PickerOutput):
 
     # PickerOutput
 
-    def told_endpoint(self, replica: Replica, query: Query) -> None:
-        """PickerOutput.told_endpoint."""
-        request, endpoint = query.request, endpoint_of_replica(replica)
+    def told_wait(self, seconds: float) -> None:
+        """PickerOutput.told_wait. In the mode FULL_DUPLEX_STREAMED Envoy sets no timer; in BUFFERED
+        it can be told once of a longer one."""
+        if not (self._gives_back_request or self._asked_for_time):
+            self._asked_for_time = True
+            longer = Duration(seconds=ceil(min(seconds + _SLACK_SECONDS, _MAX_TIMEOUT_SECONDS)))
+            self._tell(pb.ProcessingResponse(override_message_timeout=longer))
+
+    def told_endpoints(self, replicas: Sequence[Replica], query: Query) -> None:
+        """PickerOutput.told_endpoints."""
+        request, endpoint = query.request, ",".join(map(endpoint_of_replica, replicas))
         body = self._asking(query)
         mutation, metadata = destination(endpoint, request, self._came, len(body))
         common = pb.CommonResponse(header_mutation=mutation, clear_route_cache=True)
@@ -153,7 +171,7 @@ class Processing(PickerOutput):
         headers = [_header(each) for each in head.headers.headers]
         self._came = [name.decode("latin-1").lower() for name, _ in headers]
         self._whole = head.end_of_stream
-        self._client.head(headers, last=head.end_of_stream)
+        self._client.head(headers, last=head.end_of_stream, source=source_of(message))
         if not (self._is_over or self._gives_back_request):
             self._tell(pb.ProcessingResponse(request_headers=pb.HeadersResponse()))
 
@@ -183,10 +201,12 @@ class Processing(PickerOutput):
 
     # Its answer
 
-    def _take_answer_head(self, head: pb.HttpHeaders) -> None:
+    def _take_answer_head(self, message: pb.ProcessingRequest) -> None:
+        head = message.response_headers
         found = dict(map(_header, head.headers.headers))
         status = found.get(b":status", b"")
-        self._client.answer_began(int(status) if status.isdigit() else 0)
+        served = _served(message.metadata_context)
+        self._client.answer_began(int(status) if status.isdigit() else 0, served)
         events = found.get(b"content-type", b"").startswith(b"text/event-stream")
         self._usage = AnswerUsage(events=events, strip=self._asks_for_usage)
         if head.end_of_stream:
@@ -238,6 +258,14 @@ def _subset(metadata: pb.Metadata) -> frozenset[str] | None:
     if value.WhichOneof("kind") == "list_value":
         return endpoints_in(each.string_value for each in value.list_value.values)
     return endpoints_in((value.string_value,))
+
+
+def _served(metadata: pb.Metadata) -> str:
+    """Return the endpoint that the gateway says has answered; empty if it says none."""
+    if NAMESPACE not in metadata.filter_metadata:
+        return ""
+    fields = metadata.filter_metadata[NAMESPACE].fields
+    return fields[SERVED].string_value if SERVED in fields else ""
 
 
 def _struct(content: Mapping[str, Mapping[str, str]]) -> Struct:

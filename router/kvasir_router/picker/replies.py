@@ -12,7 +12,7 @@ from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request
 
 DESTINATION = "x-gateway-destination-endpoint"
-"""Header and key of metadata: IP:PORT."""
+"""Header and key of metadata: IP:PORT, or several with commas between them, the best first."""
 NAMESPACE = "envoy.lb"
 """Namespace of that key."""
 

@@ -181,7 +181,7 @@ class Gateway:
             holder = self.admission.holder(request.credentials)
             if request.method != b"POST" or "POST" not in request.endpoint.methods:
                 raise self._local.unwanted_body(request)
-            if holder is not None and not holder.key.models:
+            if holder is not None and holder.uses_nothing:
                 raise responses.RefusalError(self.admission.without_models(holder))
         except responses.RefusalError:
             if self._cors is not None:

@@ -14,6 +14,7 @@ from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, a
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, Failure
+from kvasir_router.proxy.failures.request_deadline import RequestDeadline
 from kvasir_router.proxy.fallbacks import Fallbacks, FallbackTarget
 from kvasir_router.proxy.kept_answer import KeptAnswer
 from kvasir_router.proxy.relay_services import RelayServices
@@ -57,7 +58,7 @@ class Relay(FallbackTarget):
         self._keeps = False
         """True while a whole answer waits to be kept."""
         self._paused = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = RequestDeadline(metrics)
         self._hedges = False
         self._hedge_timer: asyncio.TimerHandle | None = None
         model.budget.request(self._record.received)
@@ -98,16 +99,14 @@ class Relay(FallbackTarget):
             self.fail(failure_responses.poison())
             return
         failover = services.failover
-        loop = asyncio.get_running_loop()
         seconds = self.request.timeout or failover.request_timeout
-        if seconds:
-            left = self._record.received + seconds - time.monotonic()
-            self._deadline = loop.call_later(max(left, 0.0), self._expire, seconds)
+        self._deadline.start(self, seconds, self._record.received, self.ticket.ends)
         if failover.hedging and self.request.endpoint.hedged and not self.streams:
             self._hedges = True
-            seconds = self.model.hedge_delay.seconds
-            if seconds is not None:
-                self._hedge_timer = loop.call_later(seconds, self._send_hedge)
+            delay = self.model.hedge_delay.seconds
+            if delay is not None:
+                loop = asyncio.get_running_loop()
+                self._hedge_timer = loop.call_later(delay, self._send_hedge)
         if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
@@ -355,17 +354,9 @@ class Relay(FallbackTarget):
 
     # Ends
 
-    def _expire(self, seconds: float) -> None:
-        self._metrics.deadlines += 1
-        try:
-            self.fail(failure_responses.too_late(seconds))
-        except Exception as error:
-            self.defect(error)
-
     def _stop(self) -> None:
         """Stop all that goes on for the request."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         if self._hedge_timer is not None:
             self._hedge_timer.cancel()
         self._attempts.stop()

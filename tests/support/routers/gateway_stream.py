@@ -65,9 +65,11 @@ class GatewayStream:
         method: str = "POST",
         last: bool = False,
         subset: Iterable[str] | None = None,
+        source: str | None = None,
         config: bool = True,
     ) -> None:
-        """Tell of the request's header; `config`: with the modes, as newer gateways do."""
+        """Tell of the request's header; `config`: with the modes, as newer gateways do; `source`:
+        the attribute `source.address`."""
         pseudo = {":method": method, ":path": path, ":authority": "models.example.com"}
         message = pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(
@@ -80,6 +82,8 @@ class GatewayStream:
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint.update({SUBSET: list(subset)})
+        if source is not None:
+            message.attributes["envoy.filters.http.ext_proc"].update({"source.address": source})
         await self.call.write(message)
 
     async def body(self, data: bytes, *, last: bool = True) -> None:
@@ -105,11 +109,23 @@ class GatewayStream:
                 break
         return data
 
-    async def answer(self, status: int = 200, kind: str = "application/json", **ends: bool) -> Any:
-        """Tell of an answer's header; return the reply."""
+    async def answer(
+        self,
+        status: int = 200,
+        kind: str = "application/json",
+        *,
+        last: bool = False,
+        served: str | None = None,
+    ) -> Any:
+        """Tell of an answer's header, and of the endpoint that has `served`; return the reply."""
         headers = header_map({":status": str(status), "content-type": kind})
-        last = ends.get("last", False)
-        await self.send(response_headers=pb.HttpHeaders(headers=headers, end_of_stream=last))
+        message = pb.ProcessingRequest(
+            response_headers=pb.HttpHeaders(headers=headers, end_of_stream=last)
+        )
+        if served is not None:
+            told = message.metadata_context.filter_metadata["envoy.lb"]
+            told.update({f"{DESTINATION}-served": served})
+        await self.call.write(message)
         return await self.receive()
 
     async def answer_body(self, data: bytes, *, last: bool = True) -> Any:

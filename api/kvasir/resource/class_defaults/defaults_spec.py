@@ -18,9 +18,9 @@ from kvasir.resource.field_types import (
 )
 from kvasir.resource.gpus.resources_spec import Resources
 from kvasir.resource.pod_template import Affinity, PullSecret, Toleration
-from kvasir.resource.strict_model import RULES, StrictModel, rule, rules
+from kvasir.resource.strict_model import RULES, ExactlyOne, StrictModel, rule, rules
 
-_ONE_BUNDLE = "caBundle names one object: give either configMapRef or secretRef"
+_ONE_BUNDLE = ExactlyOne("caBundle", "object", "configMapRef", "secretRef")
 _USER_IN_PROXY = (
     "write a proxy as http://HOST:PORT, without user and password: everybody who reads classes"
     " would see them"
@@ -89,7 +89,7 @@ class BundleKey(StrictModel):
 class CABundle(StrictModel):
     """Certificates of authorities (PEM), in each namespace that has LLMDeployments of the class."""
 
-    model_config = rules(rule("has(self.configMapRef) != has(self.secretRef)", _ONE_BUNDLE))
+    model_config = rules(_ONE_BUNDLE.rule)
 
     config_map_ref: BundleKey | None = None
     """A key of a ConfigMap, such as trust-manager makes in all namespaces."""
@@ -107,13 +107,12 @@ class CABundle(StrictModel):
         """The object, and the key in it."""
         found = self.config_map_ref or self.secret_ref
         if found is None:
-            raise ValueError(_ONE_BUNDLE)
+            raise ValueError(_ONE_BUNDLE.message)
         return found
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.config_map_ref is None) == (self.secret_ref is None):
-            raise ValueError(_ONE_BUNDLE)
+        _ONE_BUNDLE.check(self)
         return self
 
 

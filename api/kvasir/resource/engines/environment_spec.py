@@ -7,12 +7,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from kvasir.resource.field_types import RESERVED_ENV, EnvName, ObjectName, SecretKey, Text
-from kvasir.resource.strict_model import StrictModel, rule, rules
+from kvasir.resource.strict_model import ExactlyOne, StrictModel, rule, rules
 
 _RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
-_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef")
-_ONE_SOURCE = f"valueFrom names one source: give exactly one of {', '.join(_SOURCES)}"
-_ONE_OBJECT = "envFrom names one object: give either secretRef or configMapRef"
+_ONE_SOURCE = ExactlyOne(
+    "valueFrom", "source", "secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef"
+)
+_ONE_OBJECT = ExactlyOne("envFrom", "object", "secretRef", "configMapRef")
 
 
 class SecretKeyRef(StrictModel):
@@ -79,12 +80,7 @@ class ResourceFieldRef(StrictModel):
 class EnvSource(StrictModel):
     """Source of a variable's value."""
 
-    model_config = rules(
-        rule(
-            f"[{', '.join(f'has(self.{name})' for name in _SOURCES)}].filter(it, it).size() == 1",
-            _ONE_SOURCE,
-        )
-    )
+    model_config = rules(_ONE_SOURCE.rule)
 
     secret_key_ref: EnvSecretKeyRef | None = None
     """A key of a Secret; engines are restarted, one after the other, when it changes."""
@@ -100,8 +96,7 @@ class EnvSource(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(self.model_dump(exclude_none=True)) != 1:
-            raise ValueError(_ONE_SOURCE)
+        _ONE_SOURCE.check(self)
         return self
 
 
@@ -144,7 +139,7 @@ class EnvObject(StrictModel):
 class EnvFrom(StrictModel):
     """Variables that are the keys of one object."""
 
-    model_config = rules(rule("has(self.secretRef) != has(self.configMapRef)", _ONE_OBJECT))
+    model_config = rules(_ONE_OBJECT.rule)
 
     prefix: EnvName | None = None
     """Beginning of each variable's name, before the key."""
@@ -157,8 +152,7 @@ class EnvFrom(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.secret_ref is None) == (self.config_map_ref is None):
-            raise ValueError(_ONE_OBJECT)
+        _ONE_OBJECT.check(self)
         return self
 
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from kvasir.resource.field_types import GPUCount, ObjectName, Quantity
-from kvasir.resource.strict_model import RULES, StrictModel, rule, rules
+from kvasir.resource.strict_model import RULES, ExactlyOne, StrictModel, rule, rules
 
 NVIDIA: str = "nvidia.com/gpu"
 """Resource of NVIDIA's whole GPUs, where no other is named."""
@@ -35,10 +35,10 @@ _TWO_KINDS = (
 )
 _NO_COUNT = "write a whole number of GPUs from 0 to 64"
 _NO_AMOUNT = "write a quantity, for example 500m, 4 or 16Gi"
+_ONE_SOURCE = ExactlyOne("gpuClaim", "thing", "deviceClassName", "resourceClaimTemplateName")
 _MAX_LIMITS = 6
 """Names in one map. Kubernetes 1.32 estimates by it what rules cost, and refuses them with 8."""
 _TOO_MANY = f"limits names more than {_MAX_LIMITS} resources; remove GPUs of which it asks for 0"
-_ONE_SOURCE = "gpuClaim names one thing: give either deviceClassName or resourceClaimTemplateName"
 _TWICE = "limits and gpuClaim both ask for GPUs; remove one"
 
 
@@ -145,9 +145,7 @@ class GPUClaim(StrictModel):
     """GPUs by dynamic resource allocation (resource.k8s.io), in the place of a limit: each pod gets
     a ResourceClaim of its own."""
 
-    model_config = rules(
-        rule("has(self.deviceClassName) != has(self.resourceClaimTemplateName)", _ONE_SOURCE)
-    )
+    model_config = rules(_ONE_SOURCE.rule)
 
     device_class_name: ObjectName | None = None
     """DeviceClass of the GPUs, such as gpu.nvidia.com or mig.nvidia.com; a ResourceClaimTemplate
@@ -161,8 +159,7 @@ class GPUClaim(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.device_class_name is None) == (self.resource_claim_template_name is None):
-            raise ValueError(_ONE_SOURCE)
+        _ONE_SOURCE.check(self)
         return self
 
 

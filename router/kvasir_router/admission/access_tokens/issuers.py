@@ -4,27 +4,33 @@
       - name: sso
         issuer: https://login.example.com/realms/ml
         audiences: [kvasir]
-        tenant_claim: tenant
+        tenant_claim: groups
         tenants:
-          - {tenant: team-a, models: [llama, "qwen*"], tokens_per_day: 50000000}
+          - {tenant: team-a, values: [/teams/a], models: [llama, "qwen*"], tokens_per_day: 50000000}
           - {tenant: "*", requests_per_minute: 60}
+        permissions:
+          - {value: "llm:small", models: ["llama-8b*"]}
+          - {claim: realm_access.roles, value: ml-admin, models: ["*"], admin: true}
 
 Only signatures by public keys are taken: with a shared secret, whoever can check a token could make
 one, and a public key would be taken for a secret (RFC 8725, 2.1).
 """
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from kvasir_router.admission.keys import Grant
+from kvasir_router.admission.keys import EVERY_MODEL, Grant, ModelPatterns
 from kvasir_router.yaml_file import read_yaml
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_ISSUERS = 32
 MAX_GRANTS = 10_000
+MAX_VALUES = 1000
+MAX_PERMISSIONS = 256
 EVERY_TENANT = "*"
 TENANT = r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$"
 
@@ -43,6 +49,32 @@ class TenantGrant(Grant):
     tenant: Annotated[str, Field(pattern=TENANT + r"|^\*$")]
     """Tenant as the claim has it, or `*` for each one that is not listed: each has the limits by
     itself."""
+    values: Annotated[tuple[Text, ...], Field(max_length=MAX_VALUES)] = ()
+    """Further values of the claim that mean this tenant, as Entra ID's ids of groups, or paths of
+    groups in Keycloak (`/teams/a`)."""
+
+    @model_validator(mode="after")
+    def _one_tenant(self) -> Self:
+        if self.values and self.tenant == EVERY_TENANT:
+            raise ValueError("`*` is each tenant under its own name; give `values` to a named one")
+        return self
+
+
+class Permission(BaseModel):
+    """What tokens may do whose claim has a value: a scope, a role, a group. Several add up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    claim: Text = "scope"
+    """Claim that has the value, named as `tenant_claim` is: a text of words with spaces between
+    them (`scope`, `scp`), or a list (`scp`, `roles`, `realm_access.roles`, `permissions`)."""
+    value: Text
+    """Value that it has to have."""
+    models: ModelPatterns = (EVERY_MODEL,)
+    """Models that may be used, as far as the tenant may: names, or beginnings of names with `*`
+    after them."""
+    admin: bool = False
+    """Whether policies may be set on the admin port, as with the fleet secret."""
 
 
 class Issuer(BaseModel):
@@ -58,13 +90,23 @@ class Issuer(BaseModel):
     audiences: Annotated[tuple[Text, ...], Field(min_length=1, max_length=32)]
     """Values of `aud`, of which a token must have one."""
     tenant_claim: Text = "tenant"
-    """Name of the claim that holds the tenant, a string; with a `/` in front a JSON Pointer, as
-    "/kubernetes.io/namespace"."""
+    """Name of the claim that holds the tenant, a text, or a list of which `tenants` lists one.
+    Where there is no claim of the name its dots lead into objects, as "realm_access.roles"; with a
+    `/` in front it is a JSON Pointer, as "/kubernetes.io/namespace"."""
     tenant_prefix: Annotated[str, Field(max_length=32)] = ""
     """Text before each tenant's name in the router, so that no token can name a tenant of API keys
     or of another issuer."""
     tenants: Annotated[tuple[TenantGrant, ...], Field(min_length=1, max_length=MAX_GRANTS)]
     """Tenants whose tokens are taken."""
+    permissions: Annotated[tuple[Permission, ...], Field(max_length=MAX_PERMISSIONS)] = ()
+    """Permissions by scopes, roles or groups: a token needs one of them, and may use the models of
+    those that it has. Without any, those of its tenant."""
+    required_claims: Annotated[dict[Text, Text | bool], Field(max_length=32)] = {}
+    """Claims that a token must have, by their names as in `tenant_claim`: with this value, or as a
+    list or words that have it; as {hd: example.com, email_verified: true}."""
+    at_expiry: Literal["finish", "end"] = "finish"
+    """Whether what runs or waits when its token expires goes on to its end (`finish`), or ends with
+    an error (`end`), a stream by an error event."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("RS256", "ES256")
     """Signatures that are taken."""
     leeway_seconds: Annotated[float, Field(ge=0, le=300)] = 30.0
@@ -96,6 +138,13 @@ class Issuer(BaseModel):
     def _checked(self) -> Self:
         if len({grant.tenant for grant in self.tenants}) < len(self.tenants):
             raise ValueError("a tenant is listed twice; leave one of the two out")
+        seen: dict[str, str] = {}
+        for grant in self.tenants:
+            for value in {grant.tenant, *grant.values}:
+                if value in seen:
+                    both = f"{seen[value]} and {grant.tenant}"
+                    raise ValueError(f"the value {value!r} means the tenants {both}; let it be one")
+                seen[value] = grant.tenant
         for url in (self.issuer, self.jwks_url):
             if url is not None and not self.may_fetch(url):
                 raise ValueError(
@@ -108,15 +157,24 @@ class Issuer(BaseModel):
         parts = urlsplit(url)
         return self.allow_http or parts.scheme == "https" or parts.hostname in _LOOPBACK
 
+    @cached_property
+    def by_value(self) -> dict[str, TenantGrant]:
+        """Tenants that are listed, by each value of the claim that means one."""
+        return {
+            value: grant
+            for grant in self.tenants
+            if grant.tenant != EVERY_TENANT
+            for value in (grant.tenant, *grant.values)
+        }
+
+    @cached_property
+    def others(self) -> TenantGrant | None:
+        """What a tenant that is not listed may do; None for nothing."""
+        return next((each for each in self.tenants if each.tenant == EVERY_TENANT), None)
+
     def grant(self, tenant: str) -> Grant | None:
-        """Return what a tenant, by its name in the claim, may do; None for nothing."""
-        others = None
-        for grant in self.tenants:
-            if grant.tenant == tenant:
-                return grant
-            if grant.tenant == EVERY_TENANT:
-                others = grant
-        return others
+        """Return what a tenant, by its name, may do; None for nothing."""
+        return self.by_value.get(tenant) or self.others
 
 
 class IssuerFile(BaseModel):

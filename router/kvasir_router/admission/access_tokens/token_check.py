@@ -1,21 +1,23 @@
-"""Check of one token: form, issuer, key, signature, times, audience and tenant.
+"""Check of one token: form, issuer, key, signature, times, audience, and what it gives.
 
 RFC 7519 with the rules of RFC 8725: the algorithm is one that the issuer's entry allows, the key is
 found by the key id among the issuer's own, and nothing that the token names (`jku`, `x5u`) is
 fetched.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jwt
 
-from kvasir_router.admission.access_tokens.issuers import TENANT, Issuer
+from kvasir_router.admission.access_tokens.issuers import Issuer
+from kvasir_router.admission.access_tokens.token_rights import (
+    check_required,
+    rights_of,
+    tenant_of,
+)
 from kvasir_router.admission.access_tokens.token_source import Reason, TokenError
-
-_TENANT = re.compile(TENANT)
-_MAX_NAME = 256
+from kvasir_router.admission.keyring import Rights
 
 
 class Verified(NamedTuple):
@@ -23,11 +25,13 @@ class Verified(NamedTuple):
 
     issuer: Issuer
     tenant: str
-    """As the claim has it."""
+    """Its name among those of the issuer."""
     subject: str
     """`sub`; empty without."""
     expires: float
     """Unix seconds from which on it is refused, leeway included."""
+    rights: Rights = Rights()
+    """Permissions by its scopes, roles and groups."""
 
 
 Keys = Callable[[Issuer, str | None, str], jwt.PyJWK]
@@ -48,11 +52,13 @@ def check_token(token: bytes, max_bytes: int, issuers: dict[str, Issuer], keys: 
     algorithm, key_id = _named(header, issuer)
     key = keys(issuer, key_id, algorithm)
     claims = _verified(text, key, algorithm, issuer)
+    check_required(claims, issuer)
     return Verified(
         issuer,
-        _tenant(claims, issuer),
+        tenant_of(claims, issuer),
         claims.get("sub") or "",
         int(claims["exp"]) + issuer.leeway_seconds,
+        rights_of(claims, issuer),
     )
 
 
@@ -112,19 +118,3 @@ def _verified(text: str, key: jwt.PyJWK, algorithm: str, issuer: Issuer) -> dict
 def _audience(issuer: Issuer) -> TokenError:
     wanted = ", ".join(issuer.audiences)
     return TokenError(Reason.AUDIENCE, f"The access token must be for the audience {wanted}.")
-
-
-def _tenant(claims: dict[str, Any], issuer: Issuer) -> str:
-    name = issuer.tenant_claim
-    found: Any = claims
-    steps = [name] if name[0] != "/" else name[1:].split("/")
-    for step in steps:
-        if name[0] == "/":  # RFC 6901
-            step = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(step) if isinstance(found, dict) else None
-    if not isinstance(found, str) or not _TENANT.fullmatch(issuer.tenant_prefix + found):
-        raise TokenError(
-            Reason.TENANT,
-            f"The access token's claim `{name[:_MAX_NAME]}` must be the name of a tenant.",
-        )
-    return found

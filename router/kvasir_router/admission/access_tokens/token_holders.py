@@ -27,6 +27,11 @@ from kvasir_router.yaml_file import YamlFileError
 MAX_TENANTS = 50_000
 """Tenants whose use is known at once: as many as a key file has keys."""
 _MAX_KNOWN = 8192
+_OF_KEYS = {
+    *("issuer", "algorithms", "jwks_url", "allow_http", "ca_file", "bearer_file"),
+    *("refresh_seconds", "keep_seconds"),
+}
+"""Fields of an issuer on which its keys depend."""
 _KNOWN_SECONDS = 300.0
 """A token is checked again after so long: its issuer's keys may be too old by then."""
 _LOOK_SECONDS, _MAX_WAIT_SECONDS = 0.25, 1.0
@@ -122,6 +127,7 @@ class TokenHolders(TokenSource):
             # Responses that are kept are a person's, or a program's, not all of its tenant's.
             owner=f"{tenant_id}:{subject.hexdigest()}",
             title=f"The tenant `{tenant.grant.tenant}`",
+            rights=verified.rights,
         )
 
     def _new_tenant(self, issuer: Issuer, name: str, tenant_id: str) -> _Tenant:
@@ -195,8 +201,9 @@ class TokenHolders(TokenSource):
         self._asked.set()
 
     def _schedule(self, issuer: Issuer, before: Issuer | None) -> KeySchedule:
-        without = {"tenants": (), "tenant_prefix": "", "audiences": ()}
-        if before is None or before.model_copy(update=without) != issuer.model_copy(update=without):
+        if before is None or before.model_dump(include=_OF_KEYS) != issuer.model_dump(
+            include=_OF_KEYS
+        ):
             return KeySchedule(issuer)
         return self.schedules[issuer.name]
 

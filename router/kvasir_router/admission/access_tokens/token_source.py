@@ -23,7 +23,9 @@ class Reason(Enum):
     EXPIRED = "expired"
     NOT_YET = "not_yet_valid"
     AUDIENCE = "audience"
+    CLAIM = "claim"
     TENANT = "tenant"
+    SCOPE = "scope"
     NO_KEYS = "keys_unavailable"
     FULL = "too_many_tenants"
 

@@ -15,6 +15,22 @@ def not_ready(model: Model) -> Answer:
     return error(503, message, "model_not_ready", retry_after=1)
 
 
+def no_endpoint(model: Model, *, full: bool) -> Answer:
+    """Answer when a gateway can send the request to no replica that has room; `full`: to one that
+    serves."""
+    if full:
+        message = (
+            f"All replicas of model `{model.name}` that this gateway may send requests to have all "
+            "the requests they may; try again soon."
+        )
+        return error(429, message, "overloaded", retry_after=1)
+    message = (
+        f"Model `{model.name}` has no ready replica that this gateway may send requests to: look "
+        "at the InferencePool's selector and target port."
+    )
+    return error(503, message, "model_not_ready", retry_after=1)
+
+
 def policy_failed(model: Model) -> Answer:
     """Answer when the model's policy raised for this request."""
     message = f"The routing policy of model `{model.name}` failed on this request; see its log."
@@ -42,6 +58,18 @@ def too_late(seconds: float) -> Answer:
     """Answer when the deadline has passed."""
     message = f"The request was not answered within its time of {seconds:g} s (x-request-timeout)."
     return error(504, message, "deadline_exceeded")
+
+
+def token_expired() -> Answer:
+    """Answer when the access token of a request under way is no longer valid, and its issuer's
+    entry says `at_expiry: end`."""
+    message = "The access token expired while the request was under way; get a new one."
+    made = error(401, message, "token_expired")
+    made.lines = (
+        b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
+        % message.encode()
+    )
+    return made
 
 
 def silent(model: Model, replica_id: str, seconds: float) -> Answer:

@@ -44,7 +44,7 @@ class TrustedProxies:
         hops = b",".join(values).decode("latin-1").rsplit(",", MAX_HOPS)
         address = peer
         for hop in reversed(hops[-MAX_HOPS:]):
-            address = _hop(hop.strip())
+            address = hop_address(hop.strip())
             if not self._trusted(address):
                 return address
         if len(hops) > MAX_HOPS:
@@ -83,7 +83,7 @@ def peer_of(sock: Any) -> str:
     return address_text(name[0].partition("%")[0])
 
 
-def _hop(text: str) -> str:
+def hop_address(text: str) -> str:
     """Return the address of `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`. Raises
     RequestError."""
     if text.startswith("["):

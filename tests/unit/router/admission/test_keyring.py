@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvasir_router.admission.keyring import Holder, Keyring
+from kvasir_router.admission.keyring import Holder, Keyring, Rights
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 from kvasir_router.admission.limits import Allowance, KeyLimits, Limit
 from kvasir_router.discovery.specs import ModelSpec
@@ -78,6 +78,30 @@ def test_models_by_exact_name_or_beginning(patterns, name, adapter, allowed) -> 
     model = Model(ModelSpec("m", aliases=("alias",)), RoundRobin(), 0)
     holder = Holder(entry("a", models=patterns), KeyLimits(Allowance(), 0.0), "a")
     assert holder.may_use(name, Target(model, adapter)) is allowed
+
+
+@pytest.mark.parametrize(
+    ("tenants", "tokens", "name", "allowed"),
+    [
+        (("*",), ("m",), "m", True),
+        (("*",), ("n",), "m", False),
+        (("n",), ("*",), "m", False),
+        (("m*",), ("*m",), "m", False),  # a star is at the end
+        (("m",), ("alias",), "alias", True),  # one has the alias, the other the model
+        (("alias",), ("m",), "alias", True),
+        (("alias",), ("m",), "m", False),
+        (("n",), ("alias",), "alias", False),
+        (("*",), (), "m", False),
+    ],
+)
+def test_a_token_may_what_its_tenant_and_its_permissions_allow(
+    tenants, tokens, name, allowed
+) -> None:
+    model = Model(ModelSpec("m", aliases=("alias",)), RoundRobin(), 0)
+    key, limits = entry("a", models=tenants), KeyLimits(Allowance(), 0.0)
+    holder = Holder(key, limits, "a", rights=Rights(tokens))
+    assert holder.may_use(name, Target(model)) is allowed
+    assert holder.uses_nothing is (tokens == ())
 
 
 async def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) -> None:

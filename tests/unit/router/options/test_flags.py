@@ -79,6 +79,7 @@ def test_a_switch_sets_one_setting(changed, name: str) -> None:
         (["--endpoint-picker-namespace", "a"], {"picker.namespace"}),
         (["--endpoint-picker-target-port", "8000"], {"picker.target_port"}),
         (["--endpoint-picker-body-mode", "buffered"], {"picker.body_mode"}),
+        (["--endpoint-picker-endpoints", "3"], {"picker.endpoints"}),
         (["--max-header-bytes", "2048"], {"limits.header_bytes"}),
         (["--max-headers", "9"], {"limits.headers"}),
         (["--max-body-bytes", "2048"], {"limits.body_bytes"}),

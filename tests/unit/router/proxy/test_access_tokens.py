@@ -29,14 +29,15 @@ async def token_issuer():
 async def start(start_replica, start_router, model_entry, tmp_path, token_issuer, eventually):
     """A router whose issuer's keys have come, and with an API key `kv-a` of team-a."""
 
-    async def start(*, keys: bool = True, **options):
+    async def start(*, keys: bool = True, fields: dict | None = None, **options):
         issuers = tmp_path / "issuers.yaml"
         tenants = [
             {"tenant": "team-a", "tokens_per_day": 1000},
             {"tenant": "team-n", "models": ["n"]},
             {"tenant": "none", "models": []},
         ]
-        issuers.write_text(yaml.safe_dump({"issuers": [token_issuer.entry(tenants=tenants)]}))
+        issuer = token_issuer.entry(tenants=tenants, **(fields or {}))
+        issuers.write_text(yaml.safe_dump({"issuers": [issuer]}))
         if keys:
             options["keys_file"] = tmp_path / "keys.yaml"
             key = ApiKey(id="a", hash=hash_key(b"kv-a"), tenant="team-a")
@@ -89,6 +90,37 @@ async def test_refusals_have_the_form_of_the_protocol(start, client, token_issue
     assert router.engine.requests == []
     for reason in ("expired", "audience", "tenant"):
         assert await router.metric("token_refusals_total", reason=reason) == 1
+
+
+async def test_scopes_permit_models(start, client, token_issuer) -> None:
+    permissions = [{"claim": "scp", "value": "chat", "models": ["m"]}]
+    router = await start(fields={"permissions": permissions})
+    chats = bearer(token_issuer.token(scp=["openid", "chat"]))
+    listed = await client.get(f"{router.url}/v1/models", headers=chats)
+    assert [card["id"] for card in listed.json()["data"]] == ["m"]
+    url = f"{router.url}/v1/chat/completions"
+    assert (await client.post(url, json=BODY, headers=chats)).status_code == 200
+    other = await client.post(url, json={**BODY, "model": "n"}, headers=chats)
+    assert other.status_code == 403
+    assert (
+        "The tenant `team-a` may not use model `n` with this access token's permissions"
+        in other.json()["error"]["message"]
+    )
+    without = await client.post(url, json=BODY, headers=bearer(token_issuer.token(scp=["openid"])))
+    assert without.status_code == 403
+    assert without.json()["error"]["code"] == "insufficient_scope"
+    assert without.headers["www-authenticate"].startswith('Bearer error="insufficient_scope"')
+    assert await router.metric("token_refusals_total", reason="scope") == 1
+
+
+async def test_claims_that_are_required(start, client, token_issuer) -> None:
+    router = await start(fields={"required_claims": {"hd": "example.com"}})
+    url = f"{router.url}/v1/models"
+    answer = await client.get(url, headers=bearer(token_issuer.token(hd="evil.example")))
+    assert answer.status_code == 403
+    assert answer.json()["error"]["code"] == "claim_forbidden"
+    good = bearer(token_issuer.token(hd="example.com"))
+    assert (await client.get(url, headers=good)).status_code == 200
 
 
 async def test_with_issuers_alone_other_credentials_are_401(start, client, token_issuer) -> None:

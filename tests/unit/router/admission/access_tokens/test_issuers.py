@@ -46,6 +46,21 @@ def test_a_tenant_that_is_not_listed_has_nothing_without_a_star(read) -> None:
         ({"tenants": []}, "issuers[0].tenants"),
         ({"tenants": [{"tenant": "a b"}]}, "issuers[0].tenants[0].tenant"),
         ({"tenants": [{"tenant": "a"}, {"tenant": "a"}]}, "listed twice"),
+        (
+            {"tenants": [{"tenant": "a", "values": ["g"]}, {"tenant": "b", "values": ["g"]}]},
+            "the value 'g' means the tenants a and b; let it be one",
+        ),
+        (
+            {"tenants": [{"tenant": "a"}, {"tenant": "b", "values": ["a"]}]},
+            "the value 'a' means the tenants a and b",
+        ),
+        ({"tenants": [{"tenant": "*", "values": ["g"]}]}, "`*` is each tenant under its own name"),
+        ({"tenants": [{"tenant": "a", "values": [""]}]}, "issuers[0].tenants[0].values[0]"),
+        ({"permissions": [{"models": ["m"]}]}, "issuers[0].permissions[0].value"),
+        ({"permissions": [{"value": "x", "models": ["a*b"]}]}, "'a*b' must be a model's name"),
+        ({"permissions": [{"value": "x", "scopes": "m"}]}, "issuers[0].permissions[0].scopes"),
+        ({"required_claims": {"hd": 5}}, "issuers[0].required_claims"),
+        ({"at_expiry": "stop"}, "issuers[0].at_expiry must be 'finish' or 'end'"),
         ({"issuer": "http://login.example.com"}, "use https, or set allow_http"),
         ({"jwks_url": "http://login.example.com/keys"}, "use https, or set allow_http"),
         ({"issuer": "login.example.com"}, "https://HOST[:PORT][/PATH]"),
@@ -61,6 +76,14 @@ def test_what_is_wrong_is_one_sentence(read, fields: dict, said: str) -> None:
     with pytest.raises(YamlFileError) as error:
         read({**ISSUER, **fields})
     assert said in str(error.value)
+
+
+def test_a_tenants_values_are_the_tenant(read) -> None:
+    tenants = [{"tenant": "team-a", "values": ["/teams/a", "6b1c"]}, {"tenant": "*"}]
+    [issuer] = read({**ISSUER, "tenants": tenants}).issuers
+    named = {value: grant.tenant for value, grant in issuer.by_value.items()}
+    assert named == dict.fromkeys(("team-a", "/teams/a", "6b1c"), "team-a")
+    assert issuer.others.tenant == "*"
 
 
 def test_an_issuer_is_listed_once_by_name_and_by_url(read) -> None:

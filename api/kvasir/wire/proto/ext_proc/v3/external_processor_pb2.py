@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6kvasir/wire/proto/ext_proc/v3/external_processor.proto\x12\x12kvasir.ext_proc.v3\x1a\x1cgoogle/protobuf/struct.proto\"\x92\x01\n\x15ProtocolConfiguration\x12;\n\x11request_body_mode\x18\x01 \x01(\x0e\x32 .kvasir.ext_proc.v3.BodySendMode\x12<\n\x12response_body_mode\x18\x02 \x01(\x0e\x32 .kvasir.ext_proc.v3.BodySendMode\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"=\n\tHeaderMap\x12\x30\n\x07headers\x18\x01 \x03(\x0b\x32\x1f.kvasir.ext_proc.v3.HeaderValue\"\x94\x02\n\x11HeaderValueOption\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HeaderValue\x12O\n\rappend_action\x18\x03 \x01(\x0e\x32\x38.kvasir.ext_proc.v3.HeaderValueOption.HeaderAppendAction\"}\n\x12HeaderAppendAction\x12\x1b\n\x17\x41PPEND_IF_EXISTS_OR_ADD\x10\x00\x12\x11\n\rADD_IF_ABSENT\x10\x01\x12\x1e\n\x1aOVERWRITE_IF_EXISTS_OR_ADD\x10\x02\x12\x17\n\x13OVERWRITE_IF_EXISTS\x10\x03\"\xa5\x01\n\x08Metadata\x12I\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32\x30.kvasir.ext_proc.v3.Metadata.FilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\"T\n\x0bHttpHeaders\x12.\n\x07headers\x18\x01 \x01(\x0b\x32\x1d.kvasir.ext_proc.v3.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"?\n\x0cHttpTrailers\x12/\n\x08trailers\x18\x01 \x01(\x0b\x32\x1d.kvasir.ext_proc.v3.HeaderMap\"\x99\x04\n\x11ProcessingRequest\x12:\n\x0frequest_headers\x18\x02 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HttpHeadersH\x00\x12;\n\x10response_headers\x18\x03 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HttpHeadersH\x00\x12\x34\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.HttpBodyH\x00\x12\x35\n\rresponse_body\x18\x05 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.HttpBodyH\x00\x12<\n\x10request_trailers\x18\x06 \x01(\x0b\x32 .kvasir.ext_proc.v3.HttpTrailersH\x00\x12=\n\x11response_trailers\x18\x07 \x01(\x0b\x32 .kvasir.ext_proc.v3.HttpTrailersH\x00\x12\x36\n\x10metadata_context\x18\x08 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.Metadata\x12\x1a\n\x12observability_mode\x18\n \x01(\x08\x12\x42\n\x0fprotocol_config\x18\x0b \x01(\x0b\x32).kvasir.ext_proc.v3.ProtocolConfigurationB\t\n\x07request\"d\n\x0eHeaderMutation\x12:\n\x0bset_headers\x18\x01 \x03(\x0b\x32%.kvasir.ext_proc.v3.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\";\n\x14StreamedBodyResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"\x87\x01\n\x0c\x42odyMutation\x12\x0e\n\x04\x62ody\x18\x01 \x01(\x0cH\x00\x12\x14\n\nclear_body\x18\x02 \x01(\x08H\x00\x12\x45\n\x11streamed_response\x18\x03 \x01(\x0b\x32(.kvasir.ext_proc.v3.StreamedBodyResponseH\x00\x42\n\n\x08mutation\"\xa1\x01\n\x0e\x43ommonResponse\x12;\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\x12\x37\n\rbody_mutation\x18\x03 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyMutation\x12\x19\n\x11\x63lear_route_cache\x18\x05 \x01(\x08\"G\n\x0fHeadersResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.CommonResponse\"D\n\x0c\x42odyResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.CommonResponse\"O\n\x10TrailersResponse\x12;\n\x0fheader_mutation\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x97\x01\n\x11ImmediateResponse\x12.\n\x06status\x18\x01 \x01(\x0b\x32\x1e.kvasir.ext_proc.v3.HttpStatus\x12\x33\n\x07headers\x18\x02 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\x93\x04\n\x12ProcessingResponse\x12>\n\x0frequest_headers\x18\x01 \x01(\x0b\x32#.kvasir.ext_proc.v3.HeadersResponseH\x00\x12?\n\x10response_headers\x18\x02 \x01(\x0b\x32#.kvasir.ext_proc.v3.HeadersResponseH\x00\x12\x38\n\x0crequest_body\x18\x03 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyResponseH\x00\x12\x39\n\rresponse_body\x18\x04 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyResponseH\x00\x12@\n\x10request_trailers\x18\x05 \x01(\x0b\x32$.kvasir.ext_proc.v3.TrailersResponseH\x00\x12\x41\n\x11response_trailers\x18\x06 \x01(\x0b\x32$.kvasir.ext_proc.v3.TrailersResponseH\x00\x12\x43\n\x12immediate_response\x18\x07 \x01(\x0b\x32%.kvasir.ext_proc.v3.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.StructB\n\n\x08response*d\n\x0c\x42odySendMode\x12\x08\n\x04NONE\x10\x00\x12\x0c\n\x08STREAMED\x10\x01\x12\x0c\n\x08\x42UFFERED\x10\x02\x12\x14\n\x10\x42UFFERED_PARTIAL\x10\x03\x12\x18\n\x14\x46ULL_DUPLEX_STREAMED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6kvasir/wire/proto/ext_proc/v3/external_processor.proto\x12\x12kvasir.ext_proc.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x92\x01\n\x15ProtocolConfiguration\x12;\n\x11request_body_mode\x18\x01 \x01(\x0e\x32 .kvasir.ext_proc.v3.BodySendMode\x12<\n\x12response_body_mode\x18\x02 \x01(\x0e\x32 .kvasir.ext_proc.v3.BodySendMode\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"=\n\tHeaderMap\x12\x30\n\x07headers\x18\x01 \x03(\x0b\x32\x1f.kvasir.ext_proc.v3.HeaderValue\"\x94\x02\n\x11HeaderValueOption\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HeaderValue\x12O\n\rappend_action\x18\x03 \x01(\x0e\x32\x38.kvasir.ext_proc.v3.HeaderValueOption.HeaderAppendAction\"}\n\x12HeaderAppendAction\x12\x1b\n\x17\x41PPEND_IF_EXISTS_OR_ADD\x10\x00\x12\x11\n\rADD_IF_ABSENT\x10\x01\x12\x1e\n\x1aOVERWRITE_IF_EXISTS_OR_ADD\x10\x02\x12\x17\n\x13OVERWRITE_IF_EXISTS\x10\x03\"\xa5\x01\n\x08Metadata\x12I\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32\x30.kvasir.ext_proc.v3.Metadata.FilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\"T\n\x0bHttpHeaders\x12.\n\x07headers\x18\x01 \x01(\x0b\x32\x1d.kvasir.ext_proc.v3.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"?\n\x0cHttpTrailers\x12/\n\x08trailers\x18\x01 \x01(\x0b\x32\x1d.kvasir.ext_proc.v3.HeaderMap\"\xb0\x05\n\x11ProcessingRequest\x12:\n\x0frequest_headers\x18\x02 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HttpHeadersH\x00\x12;\n\x10response_headers\x18\x03 \x01(\x0b\x32\x1f.kvasir.ext_proc.v3.HttpHeadersH\x00\x12\x34\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.HttpBodyH\x00\x12\x35\n\rresponse_body\x18\x05 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.HttpBodyH\x00\x12<\n\x10request_trailers\x18\x06 \x01(\x0b\x32 .kvasir.ext_proc.v3.HttpTrailersH\x00\x12=\n\x11response_trailers\x18\x07 \x01(\x0b\x32 .kvasir.ext_proc.v3.HttpTrailersH\x00\x12\x36\n\x10metadata_context\x18\x08 \x01(\x0b\x32\x1c.kvasir.ext_proc.v3.Metadata\x12I\n\nattributes\x18\t \x03(\x0b\x32\x35.kvasir.ext_proc.v3.ProcessingRequest.AttributesEntry\x12\x1a\n\x12observability_mode\x18\n \x01(\x08\x12\x42\n\x0fprotocol_config\x18\x0b \x01(\x0b\x32).kvasir.ext_proc.v3.ProtocolConfiguration\x1aJ\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x42\t\n\x07request\"d\n\x0eHeaderMutation\x12:\n\x0bset_headers\x18\x01 \x03(\x0b\x32%.kvasir.ext_proc.v3.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\";\n\x14StreamedBodyResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"\x87\x01\n\x0c\x42odyMutation\x12\x0e\n\x04\x62ody\x18\x01 \x01(\x0cH\x00\x12\x14\n\nclear_body\x18\x02 \x01(\x08H\x00\x12\x45\n\x11streamed_response\x18\x03 \x01(\x0b\x32(.kvasir.ext_proc.v3.StreamedBodyResponseH\x00\x42\n\n\x08mutation\"\xa1\x01\n\x0e\x43ommonResponse\x12;\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\x12\x37\n\rbody_mutation\x18\x03 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyMutation\x12\x19\n\x11\x63lear_route_cache\x18\x05 \x01(\x08\"G\n\x0fHeadersResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.CommonResponse\"D\n\x0c\x42odyResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.CommonResponse\"O\n\x10TrailersResponse\x12;\n\x0fheader_mutation\x18\x01 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x97\x01\n\x11ImmediateResponse\x12.\n\x06status\x18\x01 \x01(\x0b\x32\x1e.kvasir.ext_proc.v3.HttpStatus\x12\x33\n\x07headers\x18\x02 \x01(\x0b\x32\".kvasir.ext_proc.v3.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\xd0\x04\n\x12ProcessingResponse\x12>\n\x0frequest_headers\x18\x01 \x01(\x0b\x32#.kvasir.ext_proc.v3.HeadersResponseH\x00\x12?\n\x10response_headers\x18\x02 \x01(\x0b\x32#.kvasir.ext_proc.v3.HeadersResponseH\x00\x12\x38\n\x0crequest_body\x18\x03 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyResponseH\x00\x12\x39\n\rresponse_body\x18\x04 \x01(\x0b\x32 .kvasir.ext_proc.v3.BodyResponseH\x00\x12@\n\x10request_trailers\x18\x05 \x01(\x0b\x32$.kvasir.ext_proc.v3.TrailersResponseH\x00\x12\x41\n\x11response_trailers\x18\x06 \x01(\x0b\x32$.kvasir.ext_proc.v3.TrailersResponseH\x00\x12\x43\n\x12immediate_response\x18\x07 \x01(\x0b\x32%.kvasir.ext_proc.v3.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x12;\n\x18override_message_timeout\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationB\n\n\x08response*d\n\x0c\x42odySendMode\x12\x08\n\x04NONE\x10\x00\x12\x0c\n\x08STREAMED\x10\x01\x12\x0c\n\x08\x42UFFERED\x10\x02\x12\x14\n\x10\x42UFFERED_PARTIAL\x10\x03\x12\x18\n\x14\x46ULL_DUPLEX_STREAMED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,48 +35,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_METADATA_FILTERMETADATAENTRY']._loaded_options = None
   _globals['_METADATA_FILTERMETADATAENTRY']._serialized_options = b'8\001'
-  _globals['_BODYSENDMODE']._serialized_start=2974
-  _globals['_BODYSENDMODE']._serialized_end=3074
-  _globals['_PROTOCOLCONFIGURATION']._serialized_start=109
-  _globals['_PROTOCOLCONFIGURATION']._serialized_end=255
-  _globals['_HEADERVALUE']._serialized_start=257
-  _globals['_HEADERVALUE']._serialized_end=317
-  _globals['_HEADERMAP']._serialized_start=319
-  _globals['_HEADERMAP']._serialized_end=380
-  _globals['_HEADERVALUEOPTION']._serialized_start=383
-  _globals['_HEADERVALUEOPTION']._serialized_end=659
-  _globals['_HEADERVALUEOPTION_HEADERAPPENDACTION']._serialized_start=534
-  _globals['_HEADERVALUEOPTION_HEADERAPPENDACTION']._serialized_end=659
-  _globals['_METADATA']._serialized_start=662
-  _globals['_METADATA']._serialized_end=827
-  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_start=749
-  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_end=827
-  _globals['_HTTPHEADERS']._serialized_start=829
-  _globals['_HTTPHEADERS']._serialized_end=913
-  _globals['_HTTPBODY']._serialized_start=915
-  _globals['_HTTPBODY']._serialized_end=962
-  _globals['_HTTPTRAILERS']._serialized_start=964
-  _globals['_HTTPTRAILERS']._serialized_end=1027
-  _globals['_PROCESSINGREQUEST']._serialized_start=1030
-  _globals['_PROCESSINGREQUEST']._serialized_end=1567
-  _globals['_HEADERMUTATION']._serialized_start=1569
-  _globals['_HEADERMUTATION']._serialized_end=1669
-  _globals['_STREAMEDBODYRESPONSE']._serialized_start=1671
-  _globals['_STREAMEDBODYRESPONSE']._serialized_end=1730
-  _globals['_BODYMUTATION']._serialized_start=1733
-  _globals['_BODYMUTATION']._serialized_end=1868
-  _globals['_COMMONRESPONSE']._serialized_start=1871
-  _globals['_COMMONRESPONSE']._serialized_end=2032
-  _globals['_HEADERSRESPONSE']._serialized_start=2034
-  _globals['_HEADERSRESPONSE']._serialized_end=2105
-  _globals['_BODYRESPONSE']._serialized_start=2107
-  _globals['_BODYRESPONSE']._serialized_end=2175
-  _globals['_TRAILERSRESPONSE']._serialized_start=2177
-  _globals['_TRAILERSRESPONSE']._serialized_end=2256
-  _globals['_HTTPSTATUS']._serialized_start=2258
-  _globals['_HTTPSTATUS']._serialized_end=2284
-  _globals['_IMMEDIATERESPONSE']._serialized_start=2287
-  _globals['_IMMEDIATERESPONSE']._serialized_end=2438
-  _globals['_PROCESSINGRESPONSE']._serialized_start=2441
-  _globals['_PROCESSINGRESPONSE']._serialized_end=2972
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._loaded_options = None
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_options = b'8\001'
+  _globals['_BODYSENDMODE']._serialized_start=3218
+  _globals['_BODYSENDMODE']._serialized_end=3318
+  _globals['_PROTOCOLCONFIGURATION']._serialized_start=141
+  _globals['_PROTOCOLCONFIGURATION']._serialized_end=287
+  _globals['_HEADERVALUE']._serialized_start=289
+  _globals['_HEADERVALUE']._serialized_end=349
+  _globals['_HEADERMAP']._serialized_start=351
+  _globals['_HEADERMAP']._serialized_end=412
+  _globals['_HEADERVALUEOPTION']._serialized_start=415
+  _globals['_HEADERVALUEOPTION']._serialized_end=691
+  _globals['_HEADERVALUEOPTION_HEADERAPPENDACTION']._serialized_start=566
+  _globals['_HEADERVALUEOPTION_HEADERAPPENDACTION']._serialized_end=691
+  _globals['_METADATA']._serialized_start=694
+  _globals['_METADATA']._serialized_end=859
+  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_start=781
+  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_end=859
+  _globals['_HTTPHEADERS']._serialized_start=861
+  _globals['_HTTPHEADERS']._serialized_end=945
+  _globals['_HTTPBODY']._serialized_start=947
+  _globals['_HTTPBODY']._serialized_end=994
+  _globals['_HTTPTRAILERS']._serialized_start=996
+  _globals['_HTTPTRAILERS']._serialized_end=1059
+  _globals['_PROCESSINGREQUEST']._serialized_start=1062
+  _globals['_PROCESSINGREQUEST']._serialized_end=1750
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_start=1665
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_end=1739
+  _globals['_HEADERMUTATION']._serialized_start=1752
+  _globals['_HEADERMUTATION']._serialized_end=1852
+  _globals['_STREAMEDBODYRESPONSE']._serialized_start=1854
+  _globals['_STREAMEDBODYRESPONSE']._serialized_end=1913
+  _globals['_BODYMUTATION']._serialized_start=1916
+  _globals['_BODYMUTATION']._serialized_end=2051
+  _globals['_COMMONRESPONSE']._serialized_start=2054
+  _globals['_COMMONRESPONSE']._serialized_end=2215
+  _globals['_HEADERSRESPONSE']._serialized_start=2217
+  _globals['_HEADERSRESPONSE']._serialized_end=2288
+  _globals['_BODYRESPONSE']._serialized_start=2290
+  _globals['_BODYRESPONSE']._serialized_end=2358
+  _globals['_TRAILERSRESPONSE']._serialized_start=2360
+  _globals['_TRAILERSRESPONSE']._serialized_end=2439
+  _globals['_HTTPSTATUS']._serialized_start=2441
+  _globals['_HTTPSTATUS']._serialized_end=2467
+  _globals['_IMMEDIATERESPONSE']._serialized_start=2470
+  _globals['_IMMEDIATERESPONSE']._serialized_end=2621
+  _globals['_PROCESSINGRESPONSE']._serialized_start=2624
+  _globals['_PROCESSINGRESPONSE']._serialized_end=3216
 # @@protoc_insertion_point(module_scope)
