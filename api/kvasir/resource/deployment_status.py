@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kvasir.resource.class_defaults.inherited_status import InheritedStatus
+from kvasir.resource.lora.lora_status import LoraAdapterStatuses
 from kvasir.resource.rollout.rollout_status import RolloutStatus
 from kvasir.resource.strict_model import StrictModel
 
@@ -52,6 +53,9 @@ class ConditionType(StrEnum):
     """Every Ready router serves each of them."""
     SCALING_ACTIVE = "ScalingActive"
     """The autoscaler has its metric; only with spec.autoscaling, and nothing waits for it."""
+    ADAPTERS_LOADED = "AdaptersLoaded"
+    """Every engine that serves holds every LoRA adapter; only with spec.adapters, and nothing waits
+    for it."""
     PROGRESSING = "Progressing"
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
@@ -144,6 +148,10 @@ class Reason(StrEnum):
     # ScalingActive
     METRICS_MISSING = "MetricsMissing"
     SCALED_BY_ANOTHER = "ScaledByAnother"
+    # AdaptersLoaded
+    LOADED = "Loaded"
+    LOADING = "Loading"
+    ADAPTER_REFUSED = "AdapterRefused"
     # Ready
     SERVING = "Serving"
 
@@ -280,15 +288,18 @@ class Status(StrictModel):
             },
         ),
     ] = []
-    """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
-    and Ready, which sums them up; for tools that know kstatus also Reconciling or Stalled, while it
-    is so."""
+    """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, AdaptersLoaded,
+    Progressing, Degraded and Ready, which sums them up; for tools that know kstatus also
+    Reconciling or Stalled, while it is so."""
 
     gpus: Name = ""
     """GPUs of one replica: their number and resource; absent without any."""
 
     inherited: InheritedStatus | None = None
     """Values that the LLMDeploymentClass gives; absent if it gives none."""
+
+    adapters: LoraAdapterStatuses | None = None
+    """LoRA adapters, and how many engines hold each; absent without spec.adapters."""
 
     cache: CacheStatus | None = None
     """Progress of the model's download."""

@@ -96,6 +96,7 @@ def _replica(model: Model, replica: Replica, counts: _Counts) -> dict[str, Any]:
         "health": replica.health.value,
         "breaker": replica.breaker.state.value,
         "draining": replica.draining,
+        "adapters": None if replica.adapters is None else list(replica.adapters),
         "full": replica.full,
         "in_flight": replica.in_flight,
         "served": counts.served[model.name, replica.id],

@@ -19,7 +19,11 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-_ANNOTATIONS = {"tokenizer": "kvasir.dev/tokenizer", "custom_api": labels.CUSTOM_API}
+_ANNOTATIONS = {
+    "tokenizer": "kvasir.dev/tokenizer",
+    "custom_api": labels.CUSTOM_API,
+    "adapters": labels.ADAPTERS,
+}
 
 
 class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
@@ -27,6 +31,7 @@ class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
 
     tokenizer: str | None = None
     custom_api: str | None = None
+    adapters: str | None = None
 
 
 class PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -36,6 +41,10 @@ class PodMetadata(Metadata, frozen=True, rename="camel"):
 class ModelSource(msgspec.Struct, frozen=True):
     name: str | None = None
     aliases: tuple[str, ...] = ()
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    name: str
 
 
 class Router(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,6 +96,7 @@ class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str | None = None
     external: External | None = None
     fallbacks: tuple[str, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -156,6 +166,11 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     def names(self) -> list[str]:
         """Return the names it wants to be served under: the model's, then its aliases."""
         return served_names(self.metadata.name, self.spec.model.name, self.spec.model.aliases)
+
+    @property
+    def adapters(self) -> list[str]:
+        """Return the names of its LoRA adapters."""
+        return [each.name for each in self.spec.adapters]
 
     @property
     def verdict(self) -> str | None:

@@ -118,6 +118,7 @@ class Fleet:
         for key, replica_spec in wanted.items():
             if key in model.replicas:
                 model.replicas[key].draining = replica_spec.draining
+                model.replicas[key].adapters = replica_spec.adapters
             else:
                 self._add(model, key, replica_spec)
         model.refresh()
@@ -157,5 +158,6 @@ def _key(spec: ReplicaSpec) -> ReplicaKey:
 
 
 def _same_engine(one: ReplicaSpec, other: ReplicaSpec) -> bool:
-    """Return True if they differ in nothing but draining."""
-    return replace(one, draining=False) == replace(other, draining=False)
+    """Return True if they differ in nothing but draining and what adapters are held."""
+    one, other = (replace(each, draining=False, adapters=None) for each in (one, other))
+    return one == other

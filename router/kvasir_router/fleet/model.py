@@ -117,6 +117,7 @@ class Model:
         candidates: Sequence[Replica] = self.usable
         if tried:
             candidates = [replica for replica in candidates if replica not in tried]
+        candidates = _holding(query.lora, candidates)
         if not candidates:
             return None
         if self.split is not None:
@@ -127,9 +128,14 @@ class Model:
                 return kept
         return self._choice(query, candidates)
 
-    def serves_beside(self, tried: Sequence[Replica]) -> bool:
-        """Return whether a replica not in `tried` serves, though it may be full now."""
-        return any(replica not in tried for replica in self._serviceable)
+    def holds(self, adapter: str) -> bool:
+        """Return whether a replica that stays holds the LoRA adapter, whether it is ready or
+        not."""
+        return any(each.holds(adapter) for each in self.replicas.values() if not each.draining)
+
+    def serves_beside(self, tried: Sequence[Replica], adapter: str = "") -> bool:
+        """Return whether a replica not in `tried` serves the adapter, though it may be full now."""
+        return any(it not in tried for it in _holding(adapter, self._serviceable))
 
     def prefers_room(self, query: Query) -> bool:
         """Return True if the replica that would be chosen of all that serve has room. Such a choice
@@ -138,7 +144,9 @@ class Model:
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
-            among: Sequence[Replica] = self._serviceable
+            among = _holding(query.lora, self._serviceable)
+            if not among:
+                return True  # its turn: it will see that none holds its adapter
             if self.split is not None:
                 among = self.split.among(query, among, False)
             choice = self._choice(query, among)
@@ -275,6 +283,11 @@ class Model:
 def reserved_slots(part: float, capacity: int) -> int:
     """Places that this part of `capacity` requests means."""
     return max(ceil(part * capacity), min(MIN_RESERVED_SLOTS, capacity // 4))
+
+
+def _holding(adapter: str, replicas: Sequence[Replica]) -> Sequence[Replica]:
+    """Return those that hold the LoRA adapter: the same list for the model itself."""
+    return [it for it in replicas if it.holds(adapter)] if adapter else replicas
 
 
 def _is_ready(replica: Replica) -> bool:
