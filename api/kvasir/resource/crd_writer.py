@@ -15,6 +15,7 @@ import yaml
 
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import Status
+from kvasir.resource.field_types import QUANTITY_PATTERN
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir.resource.ownership import deployment_class, model_name
 from kvasir.resource.strict_model import RULES, StrictModel, rule
@@ -103,6 +104,8 @@ def class_crd() -> dict[str, Any]:
     root = _cluster_root(
         "A release that serves LLMDeployments.", deployment_class.ClassSpec, _CLASS_RULES
     )
+    profile = root["properties"]["spec"]["properties"]["profiles"]["items"]["properties"]
+    _judge_by_patterns(profile["resources"])
     names = {"shortNames": ["llmdclass"], "categories": ["kvasir"]}
     version = _version(root, _CLASS_COLUMNS)
     return _definition(deployment_class.KIND, deployment_class.PLURAL, "Cluster", names, version)
@@ -256,6 +259,21 @@ def _without_defaults(schema: dict[str, Any]) -> dict[str, Any]:
         if part is not None:
             _without_defaults(part)
     return schema
+
+
+def _judge_by_patterns(schema: dict[str, Any]) -> None:
+    """Put patterns in the place of rules on amounts.
+
+    Kubernetes 1.32 estimates a rule's cost by the longest list and takes any number or string for
+    as long as a request: rules on the amounts of 32 profiles exceed what it allows. Operators
+    judge classes by the models, so what only rules can tell is told by them.
+    """
+    schema.pop(RULES, None)
+    if "x-kubernetes-int-or-string" in schema:
+        schema |= {"pattern": QUANTITY_PATTERN, "minimum": 0}
+    values = schema.get("additionalProperties")
+    for part in (*schema.get("properties", {}).values(), *([values] if values else ())):
+        _judge_by_patterns(part)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -24,7 +24,10 @@ RESERVED_ENV = ("KVASIR_FLEET_SECRET", "KVASIR_CACHE")
 SOURCES = ("hf", "s3", "pvc", "oci", "https", "builtin", "file")
 """Schemes of models that can be served."""
 
-_QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+QUANTITY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+"""Amounts of a resource, for example 500m, 4 or 16Gi."""
+
+_QUANTITY = re.compile(QUANTITY_PATTERN)
 
 _PERCENT = re.compile(r"([1-9]?[0-9]|100)%")
 

@@ -74,7 +74,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an amount": (
         {"profiles": [{"name": "a", "resources": {"limits": {"memory": "much"}}}]},
-        "write a quantity",
+        "spec.profiles[0].resources.limits.memory in body should match",
+    ),
+    "less than nothing": (
+        {"profiles": [{"name": "a", "resources": {"requests": {"cpu": -1}}}]},
+        "spec.profiles[0].resources.requests.cpu in body should be greater than or equal to 0",
     ),
 }
 

@@ -35,6 +35,9 @@ _TWO_KINDS = (
 )
 _NO_COUNT = "write a whole number of GPUs from 0 to 64"
 _NO_AMOUNT = "write a quantity, for example 500m, 4 or 16Gi"
+_MAX_LIMITS = 6
+"""Of one map. By it Kubernetes 1.32 estimates what rules cost: 8 would be more than it allows."""
+_TOO_MANY = f"limits names more than {_MAX_LIMITS} resources; remove GPUs of which it asks for 0"
 _ONE_SOURCE = "gpuClaim names one thing: give either deviceClassName or resourceClaimTemplateName"
 _TWICE = "limits and gpuClaim both ask for GPUs; remove one"
 
@@ -79,7 +82,7 @@ class ResourceLimits(StrictModel):
         amount = {"x-kubernetes-int-or-string": True, "maxLength": 32}
         return {
             "type": "object",
-            "maxProperties": 8,
+            "maxProperties": _MAX_LIMITS,
             "additionalProperties": amount,
             RULES: list(cls._rules),
         }
@@ -102,6 +105,8 @@ class ResourceLimits(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _check_names(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and len(given) > _MAX_LIMITS:
+            raise ValueError(_TOO_MANY)
         for name in given if isinstance(given, Mapping) else ():
             if name not in AMOUNTS and not (isinstance(name, str) and _NAME.fullmatch(name)):
                 raise ValueError(f"{str(name)[:80]!r} is no GPU: {_UNKNOWN}")

@@ -32,6 +32,7 @@ def test_gpus_have_any_name(limits: dict[str, Any], gpus: int, name: str) -> Non
         ({"a/b/c": 1}, "limits takes cpu, memory, ephemeral-storage and one"),
         ({"nvidia.com/gpu": 65}, "less than or equal to 64"),
         ({"nvidia.com/gpu": "1.5"}, "valid integer"),
+        ({f"gpus.example.com/kind-{i}": 0 for i in range(7)}, "names more than 6 resources"),
     ],
 )
 def test_refused(limits: dict[str, Any], told: str) -> None:
