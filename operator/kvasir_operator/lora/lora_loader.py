@@ -50,7 +50,7 @@ _log = structlog.get_logger("kvasir_operator.lora_loader")
 
 
 class Loads(Protocol):
-    """What loads adapters into an engine: `LoraClient` is one."""
+    """Client that loads adapters into an engine: `LoraClient` is one."""
 
     async def load(self, pod: Object, name: str, directory: str) -> None:
         """Load one. Raises LoraRefusedError."""
