@@ -26,7 +26,7 @@ REMEDIES: Mapping[Reason, str] = {
         " spec.external."
     ),
     Reason.ADAPTER_REFUSED: (
-        "Mend what the engine says: allow a higher rank in spec.engine.args, or take another adapter."
+        "Mend what the engine says: a higher rank in spec.engine.args, or another adapter."
     ),
     Reason.UNKNOWN_FALLBACK: "Correct spec.fallbacks; until then the name is passed over.",
     Reason.NO_IMAGE: "Set spec.engine.image, or the chart's engine.images.",
