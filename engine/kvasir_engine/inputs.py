@@ -43,6 +43,8 @@ class RequestMaker:
     """Key of the block hashes, the core's."""
     parsing: Parsing | None = None
     """Forms of the model's answers, for budgets of reasoning."""
+    lora: str = ""
+    """LoRA adapter that its requests are for; "" = the model itself."""
 
     @classmethod
     def load(
@@ -122,6 +124,7 @@ class RequestMaker:
             # One that the model cannot produce ends nothing.
             eos_token_ids=[token for token in self.eos_ids if token < self.vocab_size],
             cache_salt=cache_salt,
+            lora=self.lora,
             priority=priority,
             resume=resume,
         )
@@ -130,7 +133,7 @@ class RequestMaker:
         if params.thinking_token_budget is not None:
             self.check_text("thinking_token_budget")
             made.thinking = self.limited_thinking(params, prompt_token_ids)
-        root = root_hash(self.prefix_seed, cache_salt=cache_salt)
+        root = root_hash(self.prefix_seed, cache_salt=cache_salt, lora=self.lora)
         made.prompt_token_ids = array("i", prompt_token_ids)
         made.block_hashes = chain_hashes(made.prompt_token_ids, self.block_size, root=root)
         return made

@@ -58,6 +58,8 @@ class EngineRequest:
     eos_token_ids: list[int] = field(default_factory=list)
     block_hashes: bytes = b""
     cache_salt: str = ""
+    lora: str = ""
+    """LoRA adapter that it is for, whose blocks no other request finds; "" = the model itself."""
     priority: int = 0
     """Lower is served earlier, as in vLLM."""
     resume: Resume | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -86,6 +86,9 @@ class ReadinessGates:
         self._asks_routers = settings.router_gate
         self._metrics = metrics
         self._routers = routers
+        self.is_settled: Callable[[Object], bool] = lambda pod: True
+        """Tell if an engine was asked for all adapters that it shall hold: its gate stays closed
+        until then, as those it replaces hold them."""
         self._news = asyncio.Event()
         self._queue = WorkQueue[_PodKey](longest=_LONGEST_PAUSE)
 
@@ -134,8 +137,9 @@ class ReadinessGates:
 
     def _verdict(self, pod: Object) -> Verdict | None:
         if not self._asks_routers:
-            return _NOT_ASKED if awaits_confirmation(pod) else None
-        return verdict_on(pod, self._routers.confirmed(run_of(pod)))
+            waits = awaits_confirmation(pod) and self.is_settled(pod)
+            return _NOT_ASKED if waits else None
+        return verdict_on(pod, self._routers.confirmed(run_of(pod)) and self.is_settled(pod))
 
     async def _write_gates(self) -> None:
         while True:

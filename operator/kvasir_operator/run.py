@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -31,6 +32,8 @@ from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.departures.departures import Departures
 from kvasir_operator.health_server import serve
 from kvasir_operator.lease import Leadership, LeaseLostError
+from kvasir_operator.lora.lora_client import LoraClient
+from kvasir_operator.lora.lora_loader import LoraLoader
 from kvasir_operator.readiness_gates import ReadinessGates
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.scaling.autoscaler import Autoscaler
@@ -94,16 +97,18 @@ async def _lead(
     autoscaler = Autoscaler(cluster, view, settings, metrics, queue.add)
     observer = Observer(cluster, view, settings, routers, autoscaler.problem)
     gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
+    lora_client = LoraClient(settings)
+    adapters = LoraLoader(cluster, view, metrics, lora_client)
+    gatekeeper.is_settled = adapters.is_settled
     classes = ClassHolder(cluster, view, settings, metrics)
     names = NameClaimer(cluster, view, settings, metrics)
     departures = Departures(cluster, view, settings.node_signals, metrics)
 
-    def pod_changed() -> None:
-        gatekeeper.wake()
-        departures.wake()
-
+    pod_changed = partial(_wake, gatekeeper, adapters, departures)
     watching = Watching(view, queue, settings, pod_changed, departures.wake)
-    reconciler = Reconciler(cluster, view, queue, observer, classes, names, settings, metrics)
+    reconciler = Reconciler(
+        cluster, view, queue, observer, classes, names, adapters, settings, metrics
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             # First: whatever the rest waits for, the Lease is renewed meanwhile
@@ -113,6 +118,7 @@ async def _lead(
             _follow_secret(settings, view, queue)
             tasks.create_task(gatekeeper.run())
             tasks.create_task(departures.run())
+            tasks.create_task(adapters.run())
             tasks.create_task(autoscaler.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
             tasks.create_task(_keep_class(classes, view, settings.resync_seconds))
@@ -131,6 +137,13 @@ async def _lead(
     finally:
         settings.fleet_secret.stop()
         await observer.close()
+        await lora_client.close()
+
+
+def _wake(gatekeeper: ReadinessGates, adapters: LoraLoader, departures: Departures) -> None:
+    gatekeeper.wake()
+    adapters.wake()
+    departures.wake()
 
 
 async def _check_crds(cluster: Cluster) -> None:

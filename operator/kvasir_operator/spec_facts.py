@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from kvasir.kube.objects import Object
+from kvasir.kube.objects import Object, annotation, container_run
 from kvasir.models.cache.layout import claim_and_path, model_directory
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engines.served_api_spec import CustomPorts
+from kvasir.resource.lora.lora_held import HeldAdapters, read_held
 from kvasir.resource.spec import Spec
 from kvasir_operator.settings import Images
 
@@ -41,6 +42,11 @@ def storage_of(spec: Spec, name: str) -> Storage:
     if uri.scheme == "pvc":
         return Storage(path, claim_and_path(uri)[0])
     return Storage(path, (spec.cache or Cache()).pvc.claim_name or f"{name}-models", cached=True)
+
+
+def revision_of(spec: Spec) -> str | None:
+    """The revision of the model that is downloaded, wherever it is said."""
+    return spec.model.parsed_uri.revision or spec.model.revision
 
 
 def image_of(spec: Spec, images: Images) -> str:
@@ -98,16 +104,23 @@ def required_secrets(spec: Spec) -> set[str]:
 
 
 def names_served_by(pod: Object) -> set[str]:
-    """Names under which an engine's pod answers: those that its command was given; none once it
-    has ended."""
+    """Names under which an engine's pod answers: those that its command was given, and of the
+    adapters that it holds; none once it has ended."""
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return set()
     for container in pod["spec"]["containers"]:
         if container["name"] == labels.ENGINE_CONTAINER:
             words = [*(container.get("command") or ()), *(container.get("args") or ())]
             told = {it.get("value") for it in container.get("env") or () if it["name"] == _NAMED}
-            return set(_values_of("--served-model-name", words)) | (told - {None})
+            own = set(_values_of("--served-model-name", words)) | (told - {None})
+            return own | set(held.held if (held := held_by_pod(pod)) is not None else ())
     return set()
+
+
+def held_by_pod(pod: Object) -> HeldAdapters | None:
+    """The LoRA adapters that this run of a pod's engine holds; None = it was not asked yet."""
+    run = container_run(pod, labels.ENGINE_CONTAINER)
+    return read_held(annotation(pod, labels.ADAPTERS), run)
 
 
 def _values_of(flag: str, words: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from support.engine_cases import ENGINES, REFUSED_ENGINES
 from support.gpu_cases import GPUS, REFUSED_GPUS
+from support.lora_cases import LORA, REFUSED_LORA
 from support.templates import FULL, TAKEN
 
 HUB = "hf://org/model"
@@ -50,6 +51,7 @@ ACCEPTED = {
     "quantities": spec(resources={"limits": {"cpu": 4, "memory": "16Gi"}}),
     "gpus": spec(resources={"limits": {GPU: "2"}}, parallelism={"tensor": 2}),
     **GPUS,
+    **LORA,
     "cuda": spec(resources={"limits": {GPU: 1}}, engine={"config": {"device": "cuda"}}),
     "auto": spec(parallelism={"tensor": "auto"}, engine={"config": {"device": "cuda"}}),
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
@@ -250,6 +252,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "write a number of GPUs from 1 to 64, or auto",
     ),
     **REFUSED_GPUS,
+    **REFUSED_LORA,
     "gpus and tensor": (spec(resources={"limits": {GPU: 2}}), "and parallelism.tensor differ"),
     "cuda": (
         spec(engine={"config": {"device": "cuda"}}),

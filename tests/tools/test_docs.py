@@ -118,7 +118,7 @@ def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
 
 FINE = {
     *("ACCEPTED", "NOT_NEEDED", "CACHED", "FITS", "AVAILABLE", "SCALED_TO_ZERO", "AS_EXPECTED"),
-    *("ROUTED", "SERVING"),
+    *("ROUTED", "SERVING", "LOADED", "LOADING"),
     *("DOWNLOADING", "DOWNLOAD_PENDING", "WAITING", "STARTING", "ROLLING_OUT"),
 }
 """Reasons of conditions that need no remedy, or only time."""

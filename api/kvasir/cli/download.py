@@ -27,6 +27,7 @@ Examples:
   kvasir download s3://bucket/models/qwen3-8b --to /models --keep 2
   kvasir download oci://ghcr.io/org/qwen3-8b:v1 --to /models --evict
   kvasir download https://host/qwen3-8b.tar.gz#sha256=HEX --to /models
+  kvasir download hf://org/qwen3-8b-sql-lora --to /models --adapter
 
 \b
 hf     Safetensors, config, tokenizer and template files of a repository at one commit.
@@ -60,6 +61,9 @@ def download(
             metavar="PATTERN", help="Further files, as '*.py' or '*.bin' (pickles may run code)."
         ),
     ] = None,
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="It is a LoRA adapter, with adapter_config.json.")
+    ] = False,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Files at once.")] = 8,
     max_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Refuse a model that is larger.")
@@ -88,7 +92,8 @@ def download(
     from kvasir.models.download.tracker import Tracker
 
     signal.signal(signal.SIGTERM, _interrupt)
-    parsed, options = _options(uri, revision, include, parallel, max_size, keep, evict, in_use)
+    selection = tuple(include or ()), adapter
+    parsed, options = _options(uri, revision, selection, parallel, max_size, keep, evict, in_use)
     tracker = Tracker()
     try:
         with ExitStack() as meanwhile:
@@ -110,7 +115,7 @@ def download(
 def _options(
     uri: str,
     revision: str | None,
-    include: list[str] | None,
+    selection: tuple[tuple[str, ...], bool],
     parallel: int,
     max_size: str,
     keep: int | None,
@@ -132,7 +137,7 @@ def _options(
         if revision is not None and parsed.scheme != "hf":
             raise ValueError(f"--revision has a meaning only with hf://, not with {uri!r}")
         return parsed, DownloadOptions(
-            Selection(tuple(include or ())),
+            Selection(*selection),
             ArchiveLimits(bytes=parse_bytes(max_size)),
             parallel,
             keep,

@@ -73,7 +73,7 @@ def _clashes(deployments: list[tuple[str, LLMDeployment]]) -> Iterator[str]:
         if name in names:
             yield f"{place}: metadata.name {name!r} is already that of {names[name]}; rename one"
         names.setdefault(name, place)
-        for model in deployment.served_names:
+        for model in deployment.claimed_names:
             if model in served:
                 yield (
                     f"{place}: model name {model!r} is already served by {served[model]};"

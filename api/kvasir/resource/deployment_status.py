@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kvasir.resource.class_defaults.inherited_status import InheritedStatus
+from kvasir.resource.lora.lora_status import LoraAdapterStatuses
 from kvasir.resource.rollout.rollout_status import RolloutStatus
 from kvasir.resource.strict_model import StrictModel
 
@@ -54,6 +55,9 @@ class ConditionType(StrEnum):
     """The autoscaler has its metric; only with spec.autoscaling, and nothing waits for it."""
     PODS_LEAVING = "PodsLeaving"
     """Engine pods will end, as their node will; only while it is so, and nothing waits for it."""
+    ADAPTERS_LOADED = "AdaptersLoaded"
+    """Every engine that serves holds every LoRA adapter; only with spec.adapters, and nothing waits
+    for it."""
     PROGRESSING = "Progressing"
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
@@ -150,6 +154,10 @@ class Reason(StrEnum):
     NODE_LEAVES = "NodeLeaves"
     NODE_ENDS = "NodeEnds"
     POD_ASKS = "PodAsks"
+    # AdaptersLoaded
+    LOADED = "Loaded"
+    LOADING = "Loading"
+    ADAPTER_REFUSED = "AdapterRefused"
     # Ready
     SERVING = "Serving"
 
@@ -286,8 +294,9 @@ class Status(StrictModel):
             },
         ),
     ] = []
-    """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, Progressing, Degraded
-    and Ready, which sums them up; PodsLeaving while pods will end, and for tools that know kstatus
+    """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, AdaptersLoaded,
+    Progressing, Degraded and Ready, which sums them up; PodsLeaving while pods will end, and for
+    tools that know kstatus
     Reconciling or Stalled, while it is so."""
 
     gpus: Name = ""
@@ -295,6 +304,9 @@ class Status(StrictModel):
 
     inherited: InheritedStatus | None = None
     """Values that the LLMDeploymentClass gives; absent if it gives none."""
+
+    adapters: LoraAdapterStatuses | None = None
+    """LoRA adapters, and how many engines hold each; absent without spec.adapters."""
 
     cache: CacheStatus | None = None
     """Progress of the model's download."""

@@ -61,6 +61,9 @@ ENGINE_TYPE: Final = "kvasir.dev/engine"
 CUSTOM_API: Final = "kvasir.dev/custom-api"
 """Annotation of pods of type custom: paths and names of metrics, as JSON."""
 
+ADAPTERS: Final = "kvasir.dev/adapters"
+"""Annotation of an engine pod: the LoRA adapters that a run of its engine holds, as JSON."""
+
 ENGINE_CONTAINER: Final = "engine"
 """Name of the engine's container."""
 

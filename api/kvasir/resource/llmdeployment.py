@@ -57,10 +57,11 @@ class LLMDeployment(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = self.served_names
+        names = self.claimed_names
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"spec.model serves {', '.join(sorted(twice))} more than once")
+            by = "spec.model or spec.adapters" if self.spec.adapters else "spec.model"
+            raise ValueError(f"{by} serves {', '.join(sorted(twice))} more than once")
         return self
 
     @classmethod
@@ -96,3 +97,8 @@ class LLMDeployment(StrictModel):
     def served_names(self) -> list[str]:
         """Names that clients may use: the model's name first, then its aliases."""
         return served_names(self.name, self.spec.model.name, self.spec.model.aliases)
+
+    @property
+    def claimed_names(self) -> list[str]:
+        """Names that nobody else may serve: the served ones, then those of its LoRA adapters."""
+        return [*self.served_names, *(each.name for each in self.spec.adapters or ())]

@@ -22,6 +22,8 @@ from kvasir.resource.field_types import (
 )
 from kvasir.resource.gpus.gpu_rules import GPU_RULES, gpu_problems
 from kvasir.resource.gpus.resources_spec import Resources
+from kvasir.resource.lora.lora_adapter import LoraAdapters
+from kvasir.resource.lora.lora_rules import LORA_RULES, lora_problems
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate
 from kvasir.resource.rollout.rollout_spec import Rollout
@@ -181,6 +183,7 @@ class Spec(StrictModel):
         ),
         *ENGINE_RULES,
         *EXTERNAL_RULES,
+        *LORA_RULES,
     )
 
     class_name: DNSLabel | None = None
@@ -193,6 +196,11 @@ class Spec(StrictModel):
 
     model: Model
     """The model to serve."""
+
+    adapters: LoraAdapters | None = None
+    """LoRA adapters of the model, each a name for clients. Engines load and unload them while they
+    run; only the field itself restarts them, when it comes or goes. An empty list starts engines
+    that are ready for adapters."""
 
     external: External | None = None
     """Servers of others that serve the model, in the place of engines: of these nothing may be said
@@ -276,6 +284,7 @@ class Spec(StrictModel):
             *external_problems(self),
             *gpu_problems(self),
             *engine_problems(self),
+            *lora_problems(self),
         ):
             raise ValueError(problem)
         return self

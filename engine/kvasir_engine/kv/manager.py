@@ -72,10 +72,12 @@ class KVManager:
         self._last_walk = None
         self.pools = [pool.rebuilt() for pool in self.pools]
 
-    def new_tables(self, cache_salt: str = "", known_hashes: bytes = b"") -> BlockTables:
+    def new_tables(
+        self, cache_salt: str = "", known_hashes: bytes = b"", *, lora: str = ""
+    ) -> BlockTables:
         """Return the empty tables of a new sequence; `known_hashes` are those of its prompt's
         leading full blocks, made elsewhere."""
-        root = root_hash(self.prefix_seed, cache_salt=cache_salt)
+        root = root_hash(self.prefix_seed, cache_salt=cache_salt, lora=lora)
         return BlockTables([[] for _ in self.groups], root, known_hashes)
 
     def find_prefix(self, tokens: Int32Array, root: bytes, known_hashes: bytes) -> PrefixHit:

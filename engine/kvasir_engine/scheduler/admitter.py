@@ -66,7 +66,7 @@ class Admitter:
         if self._is_blocked(builder, sequence):
             return False
         request = sequence.request
-        tables = self.kv.new_tables(request.cache_salt, request.block_hashes)
+        tables = self.kv.new_tables(request.cache_salt, request.block_hashes, lora=request.lora)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
         hit = self.kv.find_prefix(tokens, tables.root, tables.known)

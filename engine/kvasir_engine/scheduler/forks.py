@@ -79,7 +79,8 @@ class ForkPlanner:
     def _fork(self, builder: PlanBuilder, lead: Sequence, sibling: Sequence, total: int) -> None:
         t, row = self.rows, sibling.row
         full = total // self.kv.block_size
-        tables = self.kv.new_tables(lead.request.cache_salt, lead.block_tables.known)
+        asked, known = lead.request, lead.block_tables.known
+        tables = self.kv.new_tables(asked.cache_salt, known, lora=asked.lora)
         for group, table in enumerate(lead.block_tables.tables):
             shared = table[:full]
             self.kv.pools[group].share(block for block in shared if block != NULL_BLOCK)

@@ -46,6 +46,8 @@ class ServerSettings:
         "auto", "Form of reasoning: auto (by the chat template), none or a parser's name.", MODEL
     )
     trust_remote_code: bool = False
+    lora_refusal: str = ""
+    """Sentence on why no LoRA adapter is loaded; "" = any is, by a simulated engine."""
     host: str = flag("127.0.0.1", "Address to listen on.", HTTP)
     port: int = flag(8000, "Port to listen on.", HTTP, min=1, max=65535)
     ssl_certfile: Path | None = flag(None, "Certificate chain (PEM): serve HTTPS with it.", HTTP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from kvasir_engine.server.generation.request_log import RequestLog
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
+from kvasir_engine.server.loaded_adapters import LoadedAdapters
 from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.intake import Intake
@@ -56,6 +57,7 @@ class ServerState:
         )
         self.keyring = Keyring(settings.api_keys, self.fleet_secret, self.api_key_file)
         self.lifecycle = Lifecycle(client)
+        self.adapters = LoadedAdapters(model.names, settings.lora_refusal)
         self.reporter: PromptReporter | None = None
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
         served."""
@@ -95,6 +97,8 @@ class ServerState:
             info = self.lifecycle.served_info
             maker = self.model.request_maker(info, self.settings.max_logprobs)
             self._intake = Intake(maker, info.max_model_len, self.turns)
+        if name is not None and name in self.adapters:
+            return self._intake.for_adapter(name)
         return self._intake
 
     def check_ready(self) -> None:
@@ -127,16 +131,16 @@ class ServerState:
 
     def check_model(self, name: str | None) -> None:
         """Raise a 404 for a model that is not served here."""
-        check_model(self.model, name)
+        check_model(self.model, name, self.adapters.names)
 
 
-def check_model(model: ServedModel, name: str | None) -> None:
-    """Raise a 404 for a name that is not one of `model`; None is any."""
-    if name is not None and name not in model.names:
+def check_model(model: ServedModel, name: str | None, adapters: Sequence[str] = ()) -> None:
+    """Raise a 404 for a name that is neither one of `model` nor of its `adapters`; None is any."""
+    if name is not None and name not in model.names and name not in adapters:
         raise ApiError(
             404,
             f"The model {name[:200]!r} does not exist here; this server has "
-            f"{', '.join(map(repr, model.names))}.",
+            f"{', '.join(map(repr, (*model.names, *adapters[:20])))}.",
             param="model",
             code="model_not_found",
         )

@@ -31,6 +31,7 @@ from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import CHILDREN, View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import EVENTS, JOBS, LLMDEPLOYMENTS, name_of_kind
+from kvasir_operator.lora.lora_loader import LoraLoader
 from kvasir_operator.objects import event_manifest, status_manifest
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.canary.canary_events import event_between
@@ -69,6 +70,7 @@ class Reconciler:
         observer: Observer,
         classes: ClassHolder,
         names: NameClaimer,
+        adapters: LoraLoader,
         settings: OperatorSettings,
         metrics: Metrics,
     ) -> None:
@@ -78,6 +80,7 @@ class Reconciler:
         self._observer = observer
         self._classes = classes
         self._names = names
+        self._adapters = adapters
         self._settings = settings
         self._metrics = metrics
         self._applier = Applier(cluster, view, metrics)
@@ -132,6 +135,7 @@ class Reconciler:
     async def _leave(self, key: Key, resource: Object) -> None:
         """Leave an LLMDeployment to the operator of another class, and say so if there is none."""
         self._metrics.gone(key)
+        self._adapters.forget(key)
         await self._names.release(key, ())
         await self._classes.let_go(resource)
         problem = self._classes.unserved(resource)
@@ -153,6 +157,8 @@ class Reconciler:
         )
         made = plan(deployment, observed, self._settings)
         failures = await self._apply(made, observed)
+        if isinstance(deployment, LLMDeployment):
+            self._adapters.want(key, made.adapters)
         telling = self._failures.note(key, failures, time.monotonic())
         passing = [each for each in failures if each.passing]
         if len(telling) == len(failures):
@@ -169,6 +175,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._queue.forget(key)
+        self._adapters.forget(key)
         self._failures.forget(key)
         self._metrics.gone(key)
 
@@ -179,7 +186,7 @@ class Reconciler:
         keeps what it has."""
         if isinstance(deployment, LLMDeployment):
             serving = (names_served_by(pod) for pod in observed.pods)
-            await self._names.release(key, set(deployment.served_names).union(*serving))
+            await self._names.release(key, set(deployment.claimed_names).union(*serving))
 
     async def _claim_names(
         self, resource: Object, deployment: LLMDeployment | str
@@ -187,7 +194,7 @@ class Reconciler:
         """Return the names that others have; an invalid LLMDeployment keeps what it has."""
         if isinstance(deployment, str):
             return {}
-        return await self._names.claim(resource, deployment.served_names)
+        return await self._names.claim(resource, deployment.claimed_names)
 
     async def _apply(self, made: Plan, observed: Observed) -> list[Failure]:
         failures = await self._applier.apply(made, observed.uid)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kvasir.kube.objects import Object
 from kvasir.resource import LLMDeployment
@@ -16,6 +16,7 @@ from kvasir_operator.plan.external import watch_upstreams
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.gpu_fit import fit_gpus
 from kvasir_operator.plan.inherited_values import tell_inherited
+from kvasir_operator.plan.lora.lora_step import plan_adapters
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
 from kvasir_operator.plan.monitoring import plan_monitoring
@@ -44,6 +45,9 @@ class Plan:
     """An object and annotations that it shall have beside those it has."""
     requeue: float | None = None
     """Seconds after which to plan again though nothing may have happened."""
+    adapters: Mapping[str, str] | None = None
+    """Directories of the LoRA adapters that engines shall hold, by their names; None = no engine is
+    asked for any."""
 
 
 def plan(deployment: LLMDeployment | str, observed: Observed, settings: OperatorSettings) -> Plan:
@@ -68,9 +72,12 @@ def plan(deployment: LLMDeployment | str, observed: Observed, settings: Operator
     routed = confirm_routing(inputs, engines.pods)
     claimed = claim_gpus(inputs) if not accepted.blocked else StepResult()
     around = (inherited, claimed, network, monitoring, autoscaling)
-    steps = (accepted, *around, cached, fitted, engines, routed)
+    waits = accepted.blocked or cached.blocked
+    adapters = plan_adapters(inputs, engines.pods, waits=waits)
+    steps = (accepted, *around, cached, fitted, engines, routed, adapters)
     summary = summarise(inputs, steps, engines.pods, blocked)
-    return assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
+    made = assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
+    return made if inputs.spec.paused else replace(made, adapters=adapters.wanted)
 
 
 def assemble(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.engine.engine_pods import EnginePods
+from kvasir_operator.plan.lora.lora_step import PASSING
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _WAITING = (
@@ -28,6 +29,10 @@ _CAPACITY = (Reason.INSUFFICIENT_GPUS, Reason.UNSCHEDULABLE, Reason.CLAIM_NOT_BO
 """Reasons that pass when a node or a volume comes."""
 
 
+_BESIDE = (ConditionType.SCALING_ACTIVE, ConditionType.ADAPTERS_LOADED)
+"""Conditions that Ready does not wait for, and Degraded tells of."""
+
+
 def summarise(
     inputs: PlanInputs, steps: Sequence[StepResult], pods: EnginePods, blocked: bool
 ) -> StepResult:
@@ -40,7 +45,7 @@ def summarise(
     cached = all(each.status for each in conditions if each.type is ConditionType.MODEL_CACHED)
     return StepResult(
         conditions=(
-            degraded_by(inputs, hindrance if bad else None, _not_scaling(conditions)),
+            degraded_by(inputs, hindrance if bad else None, _beside(conditions)),
             normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
             *for_kstatus(hindrance, bad=bad),
             ready,
@@ -64,7 +69,7 @@ def for_kstatus(hindrance: ConditionValue | None, *, bad: bool) -> tuple[Conditi
 
 def _passes(inputs: PlanInputs, condition: ConditionValue, blocked: bool) -> bool:
     """Tell if a condition lets Ready be True."""
-    if condition.type in (ConditionType.SCALING_ACTIVE, ConditionType.CANARY_HEALTHY):
+    if condition.type in (*_BESIDE, ConditionType.CANARY_HEALTHY):
         return True
     if condition.type is ConditionType.FITS and not blocked:
         return True
@@ -85,21 +90,23 @@ def _ready(
     return ConditionValue(ConditionType.READY, True, Reason.SERVING, message)
 
 
-def _not_scaling(conditions: Sequence[ConditionValue]) -> ConditionValue | None:
-    return next(
-        (it for it in conditions if it.type is ConditionType.SCALING_ACTIVE and it.status is False),
-        None,
-    )
+def _beside(conditions: Sequence[ConditionValue]) -> ConditionValue | None:
+    """Return the condition that hinders nothing and is not as it should be."""
+    for it in conditions:
+        passes = it.type is ConditionType.ADAPTERS_LOADED and it.reason in PASSING
+        if it.type in _BESIDE and it.status is False and not passes:
+            return it
+    return None
 
 
 def degraded_by(
-    inputs: PlanInputs, cause: ConditionValue | None, not_scaling: ConditionValue | None
+    inputs: PlanInputs, cause: ConditionValue | None, beside: ConditionValue | None
 ) -> ConditionValue:
     """Return Degraded: True for `cause` or, without one, for what is wrong but hinders nothing."""
     lost = sorted(inputs.observed.names_lost.items())
     if cause is None and lost:
         held = ", ".join(f"{name!r} ({holder})" for name, holder in lost)
-        message = f"Other LLMDeployments claimed these aliases first: {held}; remove them here."
+        message = f"Other LLMDeployments claimed these names first: {held}; remove them here."
         return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
     unknown = inputs.observed.unknown_fallbacks
     if cause is None and unknown:
@@ -108,7 +115,7 @@ def degraded_by(
             " over; correct the names, or make those models."
         )
         return ConditionValue(ConditionType.DEGRADED, True, Reason.UNKNOWN_FALLBACK, message)
-    return normally_false(ConditionType.DEGRADED, cause or not_scaling)
+    return normally_false(ConditionType.DEGRADED, cause or beside)
 
 
 def normally_false(kind: ConditionType, cause: ConditionValue | None) -> ConditionValue:

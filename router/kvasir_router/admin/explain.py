@@ -32,7 +32,7 @@ def explain(gateway: Gateway, statistics: Statistics, body: bytes, path: str) ->
     request.method, request.target, request.path, request.body = b"POST", path.encode(), path, body
     model = target.model
     query = Query(request, envelope, lora=target.adapter)
-    usable = model.usable
+    usable = [each for each in model.usable if each.holds(query.lora)]
     return {
         "model": model.name,
         "adapter": target.adapter,
@@ -42,18 +42,20 @@ def explain(gateway: Gateway, statistics: Statistics, body: bytes, path: str) ->
         if usable
         else [],
         "left_out": {
-            replica.id: _why_not(replica)
+            replica.id: _why_not(replica, query.lora)
             for replica in model.replicas.values()
             if replica not in usable
         },
     }
 
 
-def _why_not(replica: Replica) -> str:
+def _why_not(replica: Replica, adapter: str) -> str:
     if replica.draining:
         return "draining"
     if replica.departure is not Departure.NONE:
         return "leaving"
+    if not replica.holds(adapter):
+        return "adapter not loaded"
     return (
         "full" if replica.full else f"{replica.health.value}, breaker {replica.breaker.state.value}"
     )

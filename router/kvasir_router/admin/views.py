@@ -97,6 +97,7 @@ def _replica(model: Model, replica: Replica, counts: _Counts) -> dict[str, Any]:
         "breaker": replica.breaker.state.value,
         "draining": replica.draining,
         "departure": replica.departure.value,
+        "adapters": None if replica.adapters is None else list(replica.adapters),
         "full": replica.full,
         "in_flight": replica.in_flight,
         "served": counts.served[model.name, replica.id],

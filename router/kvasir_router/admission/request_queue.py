@@ -18,6 +18,8 @@ from kvasir_router.wire import responses
 from kvasir_router.wire.responses import Answer
 
 _BUSY_LOOK_SECONDS = 0.05
+_PASSED_OVER = 32
+"""Requests that may find no replica in a turn, though there is room, before it ends."""
 MISSED_SECONDS = 10.0
 """For so long a request that went to another model counts as one that wants this one."""
 LOOK_SECONDS = 0.25
@@ -152,7 +154,8 @@ class RequestQueue:
         queue = self._queues.get(model)
         if self._serving is not None or queue is None:
             return
-        aside = []
+        aside: list[QueueEntry] = []
+        passed_over = 0
         while model.has_room:
             place = queue.next(self._settings.headroom)
             if place is None:
@@ -172,7 +175,10 @@ class RequestQueue:
                 queue.served(self._clock())
                 continue
             aside.append(place)
-            if not place.waiter.moving:
+            # There is room, but not where its adapter is held: others may have it, and each of them
+            # costs a choice
+            passed_over += not place.waiter.moving
+            if passed_over >= _PASSED_OVER:
                 break
         for place in reversed(aside):
             self._add(queue, place, first=True)

@@ -78,6 +78,8 @@ class FileReplica(UpstreamFields):
     cached from what it sent there."""
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for, `tcp://HOST:PORT`."""
+    adapters: Annotated[tuple[Name, ...], Field(max_length=256)] | None = None
+    """LoRA adapters that it holds, of its model's `adapters`; by default all."""
     ready_path: UrlPath | None = None
     """Path of an engine of kind openai that answers 200 once it serves; by default /v1/models."""
     metrics: FileMetrics | None = None

@@ -23,6 +23,7 @@ _ANNOTATIONS = {
     "tokenizer": "kvasir.dev/tokenizer",
     "custom_api": labels.CUSTOM_API,
     "leave": labels.LEAVE,
+    "adapters": labels.ADAPTERS,
 }
 
 
@@ -32,6 +33,7 @@ class Annotations(msgspec.Struct, frozen=True, rename=_ANNOTATIONS):
     tokenizer: str | None = None
     custom_api: str | None = None
     leave: str = ""
+    adapters: str | None = None
 
 
 class PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -41,6 +43,10 @@ class PodMetadata(Metadata, frozen=True, rename="camel"):
 class ModelSource(msgspec.Struct, frozen=True):
     name: str | None = None
     aliases: tuple[str, ...] = ()
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    name: str
 
 
 class Router(msgspec.Struct, frozen=True, rename="camel"):
@@ -92,6 +98,7 @@ class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str | None = None
     external: External | None = None
     fallbacks: tuple[str, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -161,6 +168,11 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     def names(self) -> list[str]:
         """Return the names it wants to be served under: the model's, then its aliases."""
         return served_names(self.metadata.name, self.spec.model.name, self.spec.model.aliases)
+
+    @property
+    def adapters(self) -> list[str]:
+        """Return the names of its LoRA adapters."""
+        return [each.name for each in self.spec.adapters]
 
     @property
     def verdict(self) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir.resource import labels
 from kvasir.resource.engines.adapter import CustomAPI
+from kvasir.resource.lora.lora_held import read_held
 from kvasir_router.discovery.engine_apis import is_safe
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
 from kvasir_router.discovery.specs import Departure, EngineKind, ReplicaSpec
@@ -42,6 +43,7 @@ class Placed(NamedTuple):
 _decode = msgspec.json.Decoder(Pod).decode
 _decode_custom = msgspec.json.Decoder(CustomAPI).decode
 _MAX_CUSTOM_API = 4096
+_MAX_HELD = 1 << 17
 
 
 def read_engine(raw: msgspec.Raw) -> Placed:
@@ -61,7 +63,8 @@ def read_engine(raw: msgspec.Raw) -> Placed:
         if replica is not None and engine is EngineKind.OPENAI:
             replica = replace(replica, custom=_custom_api(pod))
     if replica is not None:
-        replica = replace(replica, namespace=pod.metadata.namespace)
+        held = _held(pod, replica.id)
+        replica = replace(replica, namespace=pod.metadata.namespace, adapters=held)
     return _placed(pod, labels.DEPLOYMENT, replica)
 
 
@@ -172,6 +175,14 @@ def _custom_api(pod: Pod) -> CustomAPI | None:
     except msgspec.MsgspecError:
         return None
     return given if is_safe(given) else None
+
+
+def _held(pod: Pod, run: str) -> tuple[str, ...] | None:
+    """Return the LoRA adapters that this run of the pod's engine holds, as its operator says; None
+    while it says nothing."""
+    text = pod.metadata.annotations.adapters
+    found = read_held(text, run) if text is not None and len(text) <= _MAX_HELD else None
+    return None if found is None else tuple(sorted(found.held))
 
 
 def _serving(pod: Pod, container: str) -> ContainerStatus | None:

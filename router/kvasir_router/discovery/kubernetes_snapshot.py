@@ -8,7 +8,7 @@ listed first.
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
@@ -63,7 +63,9 @@ def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str
                 *upstream_replicas(deployment, found.keys),
                 *guest_replicas(deployment, found.guests),
             )
-            models.append(_model(deployment, names, [*others, *replicas[own]], policies))
+            made = _model(deployment, names, [*others, *replicas[own]], policies)
+            adapters = tuple(it for it in deployment.adapters if holder.get(it) == own)
+            models.append(_with_adapters(made, adapters) if adapters else made)
     return (*models, *_kserve_models(list(found.kserve), scope, set(holder)))
 
 
@@ -117,6 +119,12 @@ def _model(
         fallback_after=router.fallback_seconds,
         split=split_of(deployment),
     )
+
+
+def _with_adapters(model: ModelSpec, adapters: tuple[str, ...]) -> ModelSpec:
+    """Return the model with LoRA adapters; a replica of which nothing is said holds none."""
+    replicas = tuple(replace(it, adapters=it.adapters or ()) for it in model.replicas)
+    return replace(model, adapters=adapters, replicas=replicas)
 
 
 def split_of(deployment: LLMDeployment) -> SplitSpec | None:

@@ -130,6 +130,8 @@ class ReplicaSpec:
     """Revision of its template; "" = unknown."""
     canary: bool = False
     """It gets no request but by a split that names its revision."""
+    adapters: tuple[str, ...] | None = None
+    """LoRA adapters that it holds now; None = all of its model's."""
     custom: CustomAPI | None = None
     """Paths and metrics of an engine of kind OPENAI; None = only OpenAI's API is known."""
     upstream: Upstream | None = None
@@ -162,7 +164,7 @@ class ModelSpec:
     policy: PolicySpec | None = None
     """Policy that chooses its replicas; None = the router's."""
     adapters: tuple[str, ...] = ()
-    """LoRA names that its replicas serve, each a name of its own to clients."""
+    """LoRA adapters, each a name of its own to clients; requests go to replicas that hold it."""
     hold: float | None = None
     """Seconds that requests wait while no replica serves; None = as the router is set."""
     tokenizer: str | None = None

@@ -129,6 +129,7 @@ class Fleet:
                 continue
             replica = model.replicas[key]
             replica.draining = replica_spec.draining
+            replica.adapters = replica_spec.adapters
             if replica.departure is not replica_spec.departure:
                 replica.departure = replica_spec.departure
                 changed.append(replica)
@@ -172,9 +173,9 @@ def _key(spec: ReplicaSpec) -> ReplicaKey:
 
 
 def _same_engine(one: ReplicaSpec, other: ReplicaSpec) -> bool:
-    """Return True if they differ in nothing but how they end."""
-    return _without_end(one) == _without_end(other)
+    """Return True if they differ in nothing but how they end and what adapters they hold."""
+    return _lasting(one) == _lasting(other)
 
 
-def _without_end(spec: ReplicaSpec) -> ReplicaSpec:
-    return replace(spec, draining=False, departure=Departure.NONE)
+def _lasting(spec: ReplicaSpec) -> ReplicaSpec:
+    return replace(spec, draining=False, departure=Departure.NONE, adapters=None)

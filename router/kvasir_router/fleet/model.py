@@ -116,6 +116,9 @@ class Model:
         """A replica not in `tried`, or None when no other one may take the request. Raises
         PolicyError."""
         candidates: Sequence[Replica] = self.usable
+        if query.lora:  # those that stay may not hold it
+            holding = _holding(query.lora, self._serviceable)
+            candidates = self._preferred([each for each in holding if not each.full])
         if tried:
             candidates = [replica for replica in candidates if replica not in tried]
         if not candidates:
@@ -128,9 +131,14 @@ class Model:
                 return kept
         return self._choice(query, candidates)
 
-    def serves_beside(self, tried: Sequence[Replica]) -> bool:
-        """Return whether a replica not in `tried` serves, though it may be full now."""
-        return any(replica not in tried for replica in self._serviceable)
+    def holds(self, adapter: str) -> bool:
+        """Return whether a replica that stays holds the LoRA adapter, whether it is ready or
+        not."""
+        return any(each.holds(adapter) for each in self.replicas.values() if not each.draining)
+
+    def serves_beside(self, tried: Sequence[Replica], adapter: str = "") -> bool:
+        """Return whether a replica not in `tried` serves the adapter, though it may be full now."""
+        return any(it not in tried for it in _holding(adapter, self._serviceable))
 
     def prefers_room(self, query: Query) -> bool:
         """Return True if the replica that would be chosen of all that serve has room. Such a choice
@@ -139,9 +147,12 @@ class Model:
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
-            among: Sequence[Replica] = self._preferred(self._serviceable)
+            serviceable = _holding(query.lora, self._serviceable)
+            if not serviceable:
+                return True  # its turn: it will see that none holds its adapter
+            among: Sequence[Replica] = self._preferred(serviceable)
             if all(replica.full for replica in among):
-                among = self._serviceable
+                among = serviceable
             if self.split is not None:
                 among = self.split.among(query, among, False)
             choice = self._choice(query, among)
@@ -291,6 +302,11 @@ class Model:
 def reserved_slots(part: float, capacity: int) -> int:
     """Places that this part of `capacity` requests means."""
     return max(ceil(part * capacity), min(MIN_RESERVED_SLOTS, capacity // 4))
+
+
+def _holding(adapter: str, replicas: list[Replica]) -> list[Replica]:
+    """Return those that hold the LoRA adapter: the same list for the model itself."""
+    return [it for it in replicas if it.holds(adapter)] if adapter else replicas
 
 
 def _is_ready(replica: Replica) -> bool:

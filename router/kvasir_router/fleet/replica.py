@@ -99,6 +99,8 @@ class Replica:
         self.draining = spec.draining
         self.departure = spec.departure
         """Its expected end, as discovery says now."""
+        self.adapters = spec.adapters
+        """LoRA adapters that it holds; None = all of its model's."""
         self.in_flight = 0
         self.served = 0
         """Requests sent to it since it was found."""
@@ -125,6 +127,10 @@ class Replica:
         self._bound = float(max_in_flight)
         """Requests in flight from which on it is full, if its load is known."""
         self._changed = changed
+
+    def holds(self, adapter: str) -> bool:
+        """Return whether it serves the LoRA adapter; "" is the model itself."""
+        return not adapter or self.adapters is None or adapter in self.adapters
 
     @property
     def full(self) -> bool:

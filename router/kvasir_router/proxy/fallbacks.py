@@ -50,7 +50,9 @@ class Fallbacks:
         """Return the model that the request would go to now."""
         for name in self._left:
             target = self._find(name)
-            if target is not None and target.model not in self._asked and target.model.can_serve:
+            if target is None or target.model in self._asked or not target.model.can_serve:
+                continue
+            if target.model.holds(target.adapter):
                 return target
         return None
 

@@ -226,9 +226,7 @@ class Gateway:
         if not name:
             raise bad_body("`model` is missing: name the model to use.", "model")
         user = envelope.user
-        target = self.fleet.find(name, user if isinstance(user, str) else None)
-        if target is None:
-            raise self._local.unknown_model(name, holder)
+        target = self._local.target(name, user if isinstance(user, str) else None, holder)
         responses_kept = self._responses_for(client, request, target)
         if responses_kept is not None and not continued:
             previous = previous_response(request, envelope)

@@ -9,8 +9,8 @@ import msgspec
 from kvasir_router.admission.admission import Admission, forbidden
 from kvasir_router.admission.keyring import Holder
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
+from kvasir_router.proxy.failures.failure_responses import adapter_not_loaded
 from kvasir_router.telemetry import router_metrics
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.wire import responses as answers
@@ -82,6 +82,17 @@ class LocalRoutes:
         asked = request.endpoint is METRICS and request.method in (b"GET", b"HEAD")
         return asked and is_open
 
+    def target(self, name: str, user: str | None, holder: Holder | None) -> Target:
+        """Return what the name of a request stands for. Raises RefusalError: 404 if there is no
+        such name, 503 if it is an adapter's that no replica of its model holds yet."""
+        target = self._fleet.find(name, user)
+        if target is None:
+            raise self.unknown_model(name, holder)
+        model, adapter = target.model, target.adapter
+        if model.ready and not model.holds(adapter) and may_use(holder, name, target):
+            raise RefusalError(adapter_not_loaded(model, adapter))
+        return target
+
     def unknown_model(self, name: str, holder: Holder | None) -> RefusalError:
         """Make the refusal of a model; those that exist and the key may use are named."""
         if holder is not None and not holder.allows(name):
@@ -118,11 +129,11 @@ class LocalRoutes:
         return [
             (name, target)
             for name, target in found
-            if target is not None and (holder is None or holder.may_use(name, target))
+            if target is not None and may_use(holder, name, target)
         ]
 
     def _models(self, holder: Holder | None) -> Answer:
-        cards = [model_card(name, target.model) for name, target in self._targets(holder)]
+        cards = [model_card(name, target) for name, target in self._targets(holder)]
         return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
 
     def _one_model(self, name: str, holder: Holder | None) -> Answer:
@@ -131,7 +142,12 @@ class LocalRoutes:
             raise self.unknown_model(name, holder)
         if holder is not None and not holder.may_use(name, target):
             raise RefusalError(forbidden(holder, name))
-        return Answer(200, msgspec.json.encode(model_card(name, target.model)))
+        return Answer(200, msgspec.json.encode(model_card(name, target)))
+
+
+def may_use(holder: Holder | None, name: str, target: Target) -> bool:
+    """Return whether a request may use what its name stands for."""
+    return holder is None or holder.may_use(name, target)
 
 
 def ready_object(warnings: list[str]) -> dict[str, Any]:
@@ -150,15 +166,19 @@ def _no_route(request: Request) -> Answer:
     )
 
 
-def model_card(name: str, model: Model) -> dict[str, Any]:
-    """OpenAI's model object, with the context length that every replica can serve."""
+def model_card(name: str, target: Target) -> dict[str, Any]:
+    """OpenAI's model object, with the context length that every replica can serve; of an adapter it
+    names the model as its parent, as vLLM does."""
+    model = target.model
     card: dict[str, Any] = {
         "id": name,
         "object": "model",
         "created": model.created,
         "owned_by": "kvasir",
-        "root": model.name,
+        "root": target.adapter or model.name,
     }
+    if target.adapter:
+        card["parent"] = model.name
     lengths = [replica.max_model_len for replica in model.replicas.values()]
     known = [length for length in lengths if length is not None]
     if known:

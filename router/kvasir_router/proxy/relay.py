@@ -166,7 +166,7 @@ class Relay(FallbackTarget):
     def refuse(self, answer: Answer) -> None:
         """Refuse the request: its queue timeout has passed."""
         if self.is_blank:
-            self.fail(answer)
+            self.fail(failure_responses.waited_in_vain(self.model, self.query.lora, answer))
         else:
             self.lose(Obstacle.REPLICA)
 

@@ -13,7 +13,8 @@ from kvasir_operator.spec_facts import names_served_by, secrets_of
 def pod(*args: str, phase: str = "Running", container: str = "engine") -> dict[str, Any]:
     sidecar = {"name": "sidecar", "args": ["--served-model-name", "no"]}
     own = {"name": container, "command": ["kvasir"], "args": list(args)}
-    return {"spec": {"containers": [sidecar, own]}, "status": {"phase": phase}}
+    spec, status = {"containers": [sidecar, own]}, {"phase": phase}
+    return {"metadata": {"uid": "u"}, "spec": spec, "status": status}
 
 
 def test_an_engines_pod_serves_the_names_of_its_command_line() -> None:

@@ -20,7 +20,12 @@ _NORMALLY_FALSE = (
     ConditionType.PROGRESSING,
     ConditionType.DEGRADED,
 )
-_NOT_WAITED_FOR = (*_NORMALLY_FALSE, ConditionType.CANARY_HEALTHY, ConditionType.SCALING_ACTIVE)
+_NOT_WAITED_FOR = (
+    *_NORMALLY_FALSE,
+    ConditionType.CANARY_HEALTHY,
+    ConditionType.SCALING_ACTIVE,
+    ConditionType.ADAPTERS_LOADED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class DeploymentView:
     """Reason for which its operator does nothing; None when it is at work, or that may not be
     read."""
     conditions: tuple[ConditionView, ...]
+    adapters: tuple[dict[str, Any], ...]
+    """LoRA adapters, as the status has them."""
     cache: dict[str, Any] | None
     fit: dict[str, Any] | None
     startup: dict[str, Any] | None
@@ -114,6 +121,7 @@ def view_deployment(
         why=_why(conditions, views, status, operator),
         operator=operator,
         conditions=conditions,
+        adapters=tuple(status.get("adapters") or ()),
         cache=status.get("cache"),
         fit=status.get("fit"),
         startup=status.get("startup"),

@@ -108,6 +108,10 @@ def _facts(view: DeploymentView) -> Iterator[Text]:
     yield _text(("model  ", "bold"), (f"{view.model}{revision}", ""))
     if view.names != (view.name,):
         yield _text(("names  ", "bold"), (", ".join(view.names), ""))
+    for adapter in view.adapters:
+        told = f"{adapter.get('name')} on {adapter.get('readyReplicas', 0)} engines"
+        said = f": {adapter['message']}" if adapter.get("message") else ""
+        yield _text(("adapter ", "bold"), (told, ""), (said, "yellow"))
     if view.cache:
         yield _text(("cache  ", "bold"), (_cache(view.cache), ""))
     for claim in view.claims:

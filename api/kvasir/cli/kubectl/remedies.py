@@ -25,6 +25,9 @@ REMEDIES: Mapping[Reason, str] = {
         "Check the URL, the key (router.readableSecrets of the chart) and the certificate of"
         " spec.external."
     ),
+    Reason.ADAPTER_REFUSED: (
+        "Mend what the engine says: a higher rank in spec.engine.args, or another adapter."
+    ),
     Reason.UNKNOWN_FALLBACK: "Correct spec.fallbacks; until then the name is passed over.",
     Reason.NO_IMAGE: "Set spec.engine.image, or the chart's engine.images.",
     Reason.NAME_CONFLICT: (

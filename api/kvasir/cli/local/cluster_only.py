@@ -38,6 +38,11 @@ def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
             f"{name}: spec.profile {spec.profile} is of an LLMDeploymentClass, which only a cluster"
             " has; remove it, and write resources and engine here"
         )
+    if spec.adapters:
+        yield (
+            f"{name}: spec.adapters are downloaded and loaded by a cluster's operator; remove them,"
+            " or use a cluster"
+        )
     yield from _engine_problems(name, spec.engine)
     yield from _gpu_problems(name, spec.resources)
     if spec.parallelism.tensor == "auto" and not spec.resources.limits.gpus:

@@ -59,7 +59,7 @@ def upstream_problems(deployment: LLMDeployment, environ: Mapping[str, str]) -> 
 
 def unknown_fallbacks(deployments: Sequence[LLMDeployment]) -> Iterator[str]:
     """Yield a sentence for each fallback that none of the deployments serves."""
-    names = {name for each in deployments for name in each.served_names}
+    names = {name for each in deployments for name in each.claimed_names}
     for each in deployments:
         for name in each.spec.fallbacks:
             if name not in names:

@@ -15,10 +15,12 @@ _MAX_HEADER_BYTES = 100 << 20
 
 
 def check_model(directory: Path, what: str, selection: Selection) -> None:
-    """Raise PermanentError unless `directory` holds a config.json and complete safetensors, or
-    weights of another format that were asked for."""
-    if not (directory / "config.json").is_file():
-        raise PermanentError(f"{what} has no config.json; is it a model for transformers?")
+    """Raise PermanentError unless `directory` holds a config.json (an adapter's:
+    adapter_config.json) and complete safetensors, or weights of another format that were asked
+    for."""
+    if not (directory / selection.config_file).is_file():
+        kind = "a LoRA adapter of peft" if selection.adapter else "a model for transformers"
+        raise PermanentError(f"{what} has no {selection.config_file}; is it {kind}?")
     weights = sorted(directory.glob("*.safetensors"))
     if not weights and not selection.include:
         raise PermanentError(
@@ -59,13 +61,13 @@ def _check_index(directory: Path, what: str) -> None:
         raise PermanentError(f"{what} lacks {missing[0]}, which its {_INDEX} names")
 
 
-def promote_root(files: Path) -> None:
+def promote_root(files: Path, config_file: str = "config.json") -> None:
     """Move the model that lies in some folder of `files` to its top and remove everything else.
 
     Archives mostly hold a folder, images a whole file system: the model is the highest folder with
-    a config.json and safetensors, else the highest with a config.json.
+    a config.json (an adapter's `config_file`) and safetensors, else the highest with a config.json.
     """
-    configs = sorted(files.rglob("config.json"), key=lambda path: (len(path.parts), path))
+    configs = sorted(files.rglob(config_file), key=lambda path: (len(path.parts), path))
     whole = [path for path in configs if any(path.parent.glob("*.safetensors"))]
     root = next((path.parent for path in (*whole, *configs)), files)
     if root != files:

@@ -91,7 +91,7 @@ class Download:
         try:
             if self._uri.scheme == "pvc":
                 size = _check_claim(directory, str(self._uri), self._options.selection)
-                self._tracker.end(_done(directory, size, size))
+                self._tracker.end(_done(directory, size, size, self._options.selection))
                 return directory
             self._volume.root.mkdir(parents=True, exist_ok=True)
             with self._volume.lock(self._name, self._watch):
@@ -101,7 +101,8 @@ class Download:
                 self._evictor.keep(self._name, self._options.keep)
         except OSError as error:
             raise disk_error(error, self._volume.root) from error
-        self._tracker.end(_done(directory, manifest.size, manifest.weight_bytes))
+        sizes = manifest.size, manifest.weight_bytes
+        self._tracker.end(_done(directory, *sizes, self._options.selection))
         return directory
 
     def _make(self) -> Manifest:
@@ -175,7 +176,7 @@ class Download:
                 target = files / file.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 fetched.rename(target)
-        promote_root(files)
+        promote_root(files, self._options.selection.config_file)
         return [_hashed(path) for path in sorted(files.iterdir())]
 
     def _prepare(self, staging: Path, files: Sequence[RemoteFile]) -> None:
@@ -225,7 +226,9 @@ def _check_claim(directory: Path, what: str, selection: Selection) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
 
 
-def _done(directory: Path, size: int, weight_bytes: int) -> Progress:
+def _done(directory: Path, size: int, weight_bytes: int, selection: Selection) -> Progress:
+    if selection.adapter:
+        return Progress(DownloadPhase.DONE, size, size, 0)
     try:
         config = sizing_config(load_config(directory))
     except ConfigError as error:

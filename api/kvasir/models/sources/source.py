@@ -64,6 +64,13 @@ class Selection:
 
     include: tuple[str, ...] = ()
     """Patterns of further files than those every engine reads."""
+    adapter: bool = False
+    """It is a LoRA adapter, not a model."""
+
+    @property
+    def config_file(self) -> str:
+        """Name of the file without which the directory is nothing that an engine loads."""
+        return "adapter_config.json" if self.adapter else "config.json"
 
     def takes(self, path: str) -> bool:
         """True when the file at `path`, relative to the model's directory, is downloaded."""

@@ -38,6 +38,23 @@ class MetricNames:
 
 
 @dataclass(frozen=True, slots=True)
+class LoraAPI:
+    """Loading of LoRA adapters into an engine that runs: requests in vLLM's form."""
+
+    load_path: str = "/v1/load_lora_adapter"
+    """Path that takes `lora_name` and `lora_path`."""
+    unload_path: str = "/v1/unload_lora_adapter"
+    """Path that takes `lora_name`."""
+    enabling: tuple[str, ...] = ()
+    """Flags without which it loads none."""
+    sizes: tuple[str, ...] = ()
+    """Flags, each with its value, that make room for adapters; none is given where the user gives
+    one of them."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment without which it loads none."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineAdapter:
     """One engine type. A setting without a flag has no meaning for the type, and is refused."""
 
@@ -72,6 +89,8 @@ class EngineAdapter:
     """True if it answers 404 to a name that it was not given."""
     drain: Drain = "wait"
     """End of a replica."""
+    lora: LoraAPI = LoraAPI()
+    """Loading of LoRA adapters."""
     contract: bool = False
     """True if it keeps the engine contract: load stream and prompt reports by gRPC, `resume`, the
     fleet secret."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvasir.resource.engines.adapter import EngineAdapter, EngineType, FlagName, MetricNames
+from kvasir.resource.engines.adapter import (
+    EngineAdapter,
+    EngineType,
+    FlagName,
+    LoraAPI,
+    MetricNames,
+)
 
 EVENTS, REPLAY = "{events}", "{replay}"
 """Stand for the addresses of `EngineAdapter.events`."""
@@ -111,6 +117,11 @@ VLLM = EngineAdapter(
         "--ssl-keyfile": _PLAIN,
     },
     metrics=_vllm_metrics("vllm:"),
+    lora=LoraAPI(
+        enabling=("--enable-lora",),
+        sizes=("--max-loras", "4", "--max-cpu-loras", "32"),
+        variables={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+    ),
     live_path="/health",
     refuses_other_names=True,
     drain="flag",
@@ -154,6 +165,13 @@ SGLANG = EngineAdapter(
         prompt_tokens="sglang:prompt_tokens_histogram",
         ttft="sglang:time_to_first_token_seconds",
         capacity="sglang:max_total_num_tokens",
+    ),
+    lora=LoraAPI(
+        load_path="/load_lora_adapter",
+        unload_path="/unload_lora_adapter",
+        enabling=("--enable-lora",),
+        # It tells neither from adapters that come later
+        sizes=("--max-lora-rank", "64", "--lora-target-modules", "all"),
     ),
     live_path="/health",
     drain="sigterm",

@@ -38,7 +38,7 @@ def engine_command(
     command += [*((adapter.model,) if adapter.model else ()), model or model_argument(spec)]
     settings = _settings(deployment, host, port, tensor, revision=model is None)
     flags = [word for name, value in settings for word in _flag(adapter, name, value)]
-    return [*command, *flags, *adapter.always, *spec.engine.args]
+    return [*command, *flags, *adapter.always, *_lora_flags(spec), *spec.engine.args]
 
 
 def model_argument(spec: Spec) -> str:
@@ -53,6 +53,11 @@ def model_argument(spec: Spec) -> str:
 def event_flags(adapter: EngineAdapter, events: str, replay: str) -> list[str]:
     """Return the flags with which an engine publishes its KV events at these two addresses."""
     return [word.replace(EVENTS, events).replace(REPLAY, replay) for word in adapter.events]
+
+
+def lora_variables(spec: Spec) -> Mapping[str, str]:
+    """Return the variables without which the engine loads no LoRA adapters."""
+    return spec.engine.adapter.lora.variables if spec.adapters is not None else {}
 
 
 def engine_variables(
@@ -101,6 +106,16 @@ def _settings(
         yield "tensor_parallel_size", size
     yield "drain_timeout", spec.lifecycle.drain_seconds
     yield from spec.engine.config.model_dump(exclude_defaults=True).items()
+
+
+def _lora_flags(spec: Spec) -> list[str]:
+    """Return the flags by which the engine takes LoRA adapters, the same whichever there are, so
+    that it need not be restarted for one. What the user gives replaces ours."""
+    if spec.adapters is None:
+        return []
+    lora, given = spec.engine.adapter.lora, {it.partition("=")[0] for it in spec.engine.args}
+    found = [each for each in lora.enabling if each not in given]
+    return found if given & set(lora.sizes[::2]) else [*found, *lora.sizes]
 
 
 def _revision(spec: Spec) -> str | None:

@@ -48,10 +48,18 @@ def served_names(deployment: str, name: str | None, aliases: Iterable[str]) -> l
 
 
 def names_of(resource: Mapping[str, Any]) -> list[str]:
-    """The served names of a resource as the API server has it, also of one that is not valid."""
+    """The names that a resource claims, as the API server has it, also of one that is not valid:
+    the served ones, then its adapters'."""
     model = (resource.get("spec") or {}).get("model") or {}
     aliases = map(str, model.get("aliases") or ())
-    return served_names(str(resource["metadata"]["name"]), model.get("name"), aliases)
+    own = served_names(str(resource["metadata"]["name"]), model.get("name"), aliases)
+    return [*own, *adapter_names(resource)]
+
+
+def adapter_names(resource: Mapping[str, Any]) -> list[str]:
+    """The names of the LoRA adapters of a resource as the API server has it."""
+    found = (resource.get("spec") or {}).get("adapters") or ()
+    return [str(each.get("name")) for each in found]
 
 
 def claim_object_name(class_name: str, name: str) -> str:

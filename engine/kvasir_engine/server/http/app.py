@@ -24,11 +24,13 @@ from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.server.anthropic.messages_body import CountTokensBody, MessagesBody
 from kvasir_engine.server.anthropic.messages_error import has_messages_errors, messages_error
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.http.adapter_routes import AdapterRoutes
 from kvasir_engine.server.http.http_metrics import HttpMetrics
 from kvasir_engine.server.http.middleware import RequestMiddleware, RootPathMiddleware
 from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
+from kvasir_engine.server.loaded_adapters import LoadBody, UnloadBody
 from kvasir_engine.server.oip.infer import InferBody, error_body
 from kvasir_engine.server.openai.api_error import FAILED_SENTENCE, ApiError
 from kvasir_engine.server.openai.schema import (
@@ -113,7 +115,7 @@ def _cross_origin(origins: Sequence[str]) -> Iterator[Middleware]:
 
 
 def _endpoints(state: ServerState) -> list[Endpoint]:
-    api, ops = ApiRoutes(state), OpsRoutes(state)
+    api, ops, adapters = ApiRoutes(state), OpsRoutes(state), AdapterRoutes(state)
     oip = OipRoutes(state, api, ops)
     openai = [
         Endpoint("/v1/completions", api.completions, ("POST",), CompletionBody),
@@ -125,6 +127,8 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
     return [
         *openai,
         *(replace(each, path=KSERVE_PREFIX + each.path) for each in openai),
+        Endpoint("/v1/load_lora_adapter", adapters.load, ("POST",), LoadBody),
+        Endpoint("/v1/unload_lora_adapter", adapters.unload, ("POST",), UnloadBody),
         Endpoint("/v1/messages", api.messages, ("POST",), MessagesBody),
         Endpoint("/v1/messages/count_tokens", api.count_tokens, ("POST",), CountTokensBody),
         Endpoint(OIP_PREFIX, oip.server),

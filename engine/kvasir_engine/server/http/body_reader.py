@@ -106,6 +106,7 @@ class BodyReader:
         except ApiError:
             body.close()
             raise
+        job.adapters = self._state.adapters.names
         reporter = self._state.reporter
         workers = self._state.body_workers
         if reporter is None:

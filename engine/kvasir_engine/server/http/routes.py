@@ -133,15 +133,22 @@ class ApiRoutes:
         return Response(content, media_type="application/json")
 
     async def models(self, request: Request) -> Response:
-        """List the served names, once the model can serve."""
+        """List the served names and the loaded adapters, once the model can serve."""
         data = [self._card(name) for name in self._state.model.names]
+        data += [self._adapter_card(name) for name in self._state.adapters.names]
         return json_response({"object": "list", "data": data})
 
     async def model(self, request: Request) -> Response:
         """Return one served name's card."""
         name: str = request.path_params["name"]
         self._state.check_model(name)
-        return json_response(self._card(name))
+        is_adapter = name in self._state.adapters
+        return json_response(self._adapter_card(name) if is_adapter else self._card(name))
+
+    def _adapter_card(self, name: str) -> dict[str, Any]:
+        state = self._state
+        own = {"root": state.adapters.path(name), "parent": state.model.name}
+        return {**self._card(name), **own}
 
     def _card(self, name: str) -> dict[str, Any]:
         info = self._state.loaded_info()

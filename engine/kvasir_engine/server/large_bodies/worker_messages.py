@@ -42,6 +42,8 @@ class Job(msgspec.Struct, tag="job"):
     request_id: str
     model: str | None = None
     """The name that the path gave, where the body has none."""
+    adapters: list[str] = []
+    """Names of the LoRA adapters that are loaded now."""
     watch: int = 0
     """Number of the watch that prompts are reported to; 0 = nobody watches."""
 

@@ -20,6 +20,7 @@ _TYPES = {
     408: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
+    501: "not_implemented_error",
     503: "service_unavailable_error",
 }
 

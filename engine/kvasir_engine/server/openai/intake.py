@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvasir.text.chat_messages import MessageError, normalise_messages
@@ -52,6 +52,10 @@ class Intake:
         self.maker = maker
         self.max_model_len = max_model_len
         self.turns = turns or LoopTurns()
+
+    def for_adapter(self, name: str) -> Intake:
+        """The same for a LoRA adapter of the model."""
+        return Intake(replace(self.maker, lora=name), self.max_model_len, self.turns)
 
     def check_text(self, param: str) -> None:
         """Raise a 400 if there is no tokenizer for `param`, which is text."""

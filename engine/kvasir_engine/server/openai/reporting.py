@@ -33,6 +33,7 @@ def report_runs(
                 request.prompt_token_ids,
                 request.block_hashes,
                 add_special_tokens=body.add_special_tokens is not False,
+                lora=request.lora,
             )
         elif template is not None:
             reporter.chat(
@@ -42,4 +43,5 @@ def report_runs(
                 request.block_hashes,
                 partial(render_chat, template, body),
                 add_special_tokens=bool(body.add_special_tokens),
+                lora=request.lora,
             )

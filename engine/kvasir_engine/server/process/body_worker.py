@@ -78,10 +78,11 @@ class BodyWorker:
             "generate": self._generate,
         }
         self._last: PreparedRequest | None = None
+        self._adapters: list[str] = []
 
     async def read(self, body: int, job: Job) -> bytes:
         """Return the Result, encoded, of the body in descriptor `body`."""
-        self._last = None
+        self._last, self._adapters = None, job.adapters
         try:
             return encode(await self._routes[job.route](read_all(body), job))
         except ApiError as error:
@@ -114,8 +115,8 @@ class BodyWorker:
         return CollectedReports(self._model.tokenizer, self._block_size)
 
     def _intake(self, name: str | None) -> Intake:
-        check_model(self._model, name)
-        return self._whole
+        check_model(self._model, name, self._adapters)
+        return self._whole.for_adapter(name) if name and name in self._adapters else self._whole
 
     async def _completion(self, raw: bytes, job: Job) -> Result:
         return self._prepared(await self._preparer.completion(raw, job.request_id))

@@ -15,6 +15,7 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
 from kvasir_engine.kv.prefix_seed import engine_seed
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
+from kvasir_engine.server.loaded_adapters import NO_LORA, SEVERAL_PROCESSES
 from kvasir_engine.server.process.api_config import ApiConfig
 from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
 from kvasir_engine.server.served_model import load_served_model
@@ -24,6 +25,13 @@ from kvasir_engine.settings import EngineSettings, SettingsError
 
 class StartError(UserError):
     """The engine cannot start; one sentence says why and what to change."""
+
+
+def _lora_refusal(settings: EngineSettings, api_processes: int) -> str:
+    """Return why no LoRA adapter is loaded while the engine runs; "" if it is."""
+    if settings.device != "sim":
+        return NO_LORA
+    return SEVERAL_PROCESSES if api_processes > 1 else ""
 
 
 def start(
@@ -55,6 +63,7 @@ def start(
         skip_tokenizer_init=settings.skip_tokenizer_init,
         trust_remote_code=settings.trust_remote_code,
         max_logprobs=settings.max_logprobs,
+        lora_refusal=_lora_refusal(settings, api_processes),
         **server,
     )
     if api.ssl_keyfile is not None and api.ssl_certfile is None:

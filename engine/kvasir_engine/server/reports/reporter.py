@@ -79,9 +79,10 @@ class PromptTaker:
         block_hashes: bytes,
         *,
         add_special_tokens: bool,
+        lora: str = "",
     ) -> None:
         """A string prompt of a completion was tokenised. `body` is the parsed JSON."""
-        pieces = completion_pieces(body, prompt)
+        pieces = completion_pieces(body, prompt, lora=lora)
         self.put(
             TokenisedPrompt(pieces, (), prompt, token_ids, block_hashes, add_special_tokens, None)
         )
@@ -95,12 +96,13 @@ class PromptTaker:
         render: Render,
         *,
         add_special_tokens: bool = False,
+        lora: str = "",
     ) -> None:
         """A chat was rendered and tokenised. `render` renders other messages in its place, with
         everything else as it was, and is called on another thread."""
         self.put(
             TokenisedPrompt(
-                chat_pieces(body),
+                chat_pieces(body, lora=lora),
                 body["messages"],
                 rendered,
                 token_ids,

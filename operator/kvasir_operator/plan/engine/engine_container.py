@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvasir.kube.objects import Object
 from kvasir.resource import engine_command, labels
-from kvasir.resource.engines.engine_args import engine_variables, event_flags
+from kvasir.resource.engines.engine_args import engine_variables, event_flags, lora_variables
 from kvasir_operator.plan.site_environment import engine_variables_of
 from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import device_of, ports_of
@@ -41,6 +41,7 @@ def environment(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
     ours = {
         "HOME": "/tmp",  # noqa: S108 - the pod's own
         **_of_type(inputs, tensor),
+        **lora_variables(inputs.spec),
         "XDG_CACHE_HOME": CACHE,
         "TRITON_CACHE_DIR": f"{CACHE}/triton",
         "HF_HUB_OFFLINE": "1",

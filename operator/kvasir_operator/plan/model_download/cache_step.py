@@ -17,6 +17,7 @@ from kvasir_operator.plan.model_download.job_state import (
     Download,
     JobState,
     download_of,
+    is_adapter_job,
     job_name,
     retry_delay,
 )
@@ -47,7 +48,7 @@ def cache_model(inputs: PlanInputs, accepted: StepResult) -> CachedModel:
     there, reason, message = _verdict_on_storage(inputs, makes_claim)
     return CachedModel(
         manifests=made,
-        deletions=() if storage.cached else inputs.observed.jobs,  # of a former model
+        deletions=() if storage.cached else _of_models(inputs),  # of a former model
         conditions=(ConditionValue(ConditionType.MODEL_CACHED, there, reason, message),),
         blocked=not there,
         requeue=30.0 if reason is Reason.CLAIM_MISSING else None,  # users' claims are not watched
@@ -70,16 +71,16 @@ def _download(inputs: PlanInputs, accepted: StepResult, others: tuple[Object, ..
     name = job_name(inputs)
     download, wanted = download_of(inputs.observed, name), job_manifest(inputs, name)
     same = _same_download(inputs) if download.state is JobState.ABSENT else None
-    deletions = [job for job in inputs.observed.jobs if name_of(job) != name]
+    deletions = [job for job in _of_models(inputs) if name_of(job) != name]
     manifests, requeue = others, POLL_SECONDS if same else None
     if download.job is not None:
-        goes, requeue = _life_of(inputs, download, download.job, wanted)
+        goes, requeue = life_of(inputs, download, download.job, wanted)
         if goes:
             deletions.append(download.job)
             download = Download(JobState.ABSENT)
     elif same is None and not accepted.blocked:
         manifests = (*others, wanted)
-    done, reason, message = _verdict_on_download(download, inputs.observed.refused_pods.get(name))
+    done, reason, message = verdict_on_download(download, inputs.observed.refused_pods.get(name))
     if same is not None:
         message = f"LLMDeployment {same} is downloading the same model onto the same claim."
     return CachedModel(
@@ -93,10 +94,15 @@ def _download(inputs: PlanInputs, accepted: StepResult, others: tuple[Object, ..
     )
 
 
-def _life_of(
+def _of_models(inputs: PlanInputs) -> tuple[Object, ...]:
+    """Return the Jobs that download, or downloaded, a model."""
+    return tuple(job for job in inputs.observed.jobs if not is_adapter_job(inputs, job))
+
+
+def life_of(
     inputs: PlanInputs, download: Download, job: Object, wanted: Object
 ) -> tuple[bool, float | None]:
-    """Tell if the Job shall make room for another one, and when to look again."""
+    """Tell if a Job shall make room for another one, and when to look again."""
     if _is_outdated(download, job, wanted):
         return True, 1.0
     if download.state is JobState.FAILED:
@@ -123,7 +129,9 @@ def _is_outdated(download: Download, job: Object, wanted: Object) -> bool:
     return before != "" and before != annotation(wanted, POD_ANNOTATION)
 
 
-def _verdict_on_download(download: Download, refused: str | None) -> tuple[bool, Reason, str]:
+def verdict_on_download(download: Download, refused: str | None) -> tuple[bool, Reason, str]:
+    """Tell if a download has ended well, with the reason and a sentence on where it is. `refused`:
+    why its Job gets no pod, if it does not."""
     progress, pod = download.progress, download.pod
     if download.state is JobState.DONE:
         message = f"{format_bytes(progress.total_bytes)} are there." if progress else ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvasir.kube.objects import Object
+from kvasir.model_uri import ModelURI
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache, DownloadPod, DownloadResources
 from kvasir.resource.class_defaults.image_mirrors import mirror_pod
@@ -17,7 +20,7 @@ from kvasir_operator.plan.model_download.job_state import (
 from kvasir_operator.plan.model_download.storage import has_own_claim
 from kvasir_operator.plan.site_environment import download_variables, site_mounts, site_volumes
 from kvasir_operator.plan.step import PlanInputs
-from kvasir_operator.spec_facts import download_image_of
+from kvasir_operator.spec_facts import download_image_of, revision_of
 
 PERMANENT_EXIT = 2
 """Exit code of `kvasir download` when another attempt cannot succeed."""
@@ -31,24 +34,52 @@ _FAILURE_RULES: tuple[Object, ...] = (
 
 def job_manifest(inputs: PlanInputs, name: str) -> Object:
     """Return the Job called `name` that downloads the model."""
-    spec = inputs.spec
-    uri, revision = str(spec.model.parsed_uri), spec.model.revision
-    args = ["download", uri, "--to", labels.MODELS_DIRECTORY]
-    if revision is not None:
-        args += ["--revision", revision]
-    if spec.model.trust_remote_code:
+    model = inputs.spec.model
+    args = [str(model.parsed_uri), "--to", labels.MODELS_DIRECTORY]
+    if model.revision is not None:
+        args += ["--revision", model.revision]
+    if model.trust_remote_code:
         args += ["--include", "*.py"]
-    if not has_own_claim(spec):
-        # Nobody else's models are there: those of earlier revisions go when there is no room
-        args.append("--evict")
-    env, volumes, mounts = _credentials(inputs)
+    return _download_job(inputs, name, [*args, *_evicting(inputs)], _credentials(inputs))
+
+
+def adapter_job(inputs: PlanInputs, name: str, uri: ModelURI) -> Object:
+    """Return the Job called `name` that downloads a LoRA adapter beside the model, with the model's
+    secret where it is one for such URIs."""
+    args = [str(uri), "--to", labels.MODELS_DIRECTORY, "--adapter", *_evicting(inputs)]
+    same = uri.scheme == inputs.spec.model.parsed_uri.scheme
+    return _download_job(inputs, name, args, _credentials(inputs) if same else ({}, [], []))
+
+
+def _evicting(inputs: PlanInputs) -> list[str]:
+    """Return the flags by which what is not wanted any more makes room, on a volume where nothing
+    of others is."""
+    spec = inputs.spec
+    if has_own_claim(spec):
+        return []
+    adapters = [each.parsed_uri for each in spec.adapters or () if each.downloaded]
+    if not adapters:
+        return ["--evict"]
+    model = replace(spec.model.parsed_uri, revision=revision_of(spec))
+    kept = sorted({str(model), *map(str, adapters)})
+    return ["--evict", *(word for uri in kept for word in ("--in-use", uri))]
+
+
+def _download_job(
+    inputs: PlanInputs,
+    name: str,
+    args: list[str],
+    credentials: tuple[Object, list[Object], list[Object]],
+) -> Object:
+    spec = inputs.spec
+    env, volumes, mounts = credentials
     own = {variable["name"] for variable in env.get("env", ())}
     given = {**inputs.settings.download_env, **download_variables(inputs)}
     general = {"HOME": "/tmp", **given}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
         "image": download_image_of(spec, inputs.settings.images),
-        "args": [*args, "--progress-port", str(labels.HTTP_PORT)],
+        "args": ["download", *args, "--progress-port", str(labels.HTTP_PORT)],
         "env": [
             *({"name": name, "value": each} for name, each in general.items() if name not in own),
             *env.get("env", ()),

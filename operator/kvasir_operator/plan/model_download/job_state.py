@@ -17,6 +17,7 @@ from kvasir.kube.objects import (
     name_of,
     parse_time,
 )
+from kvasir.model_uri import ModelURI
 from kvasir.models.download.progress import Progress, parse_progress
 from kvasir.resource import labels
 from kvasir.resource.spec import Spec
@@ -68,6 +69,22 @@ def job_suffix(spec: Spec, claim: Object | None) -> str:
     if model.trust_remote_code:
         content.append("code")
     return f"-dl-{short_hash(content, _HASH)}"
+
+
+def adapter_job_name(inputs: PlanInputs, uri: ModelURI) -> str:
+    """Return the name that stands for a LoRA adapter's URI and the volume."""
+    claim = inputs.observed.claim
+    volume = claim["metadata"]["uid"] if claim is not None else ""
+    return f"{_adapter_prefix(inputs)}{short_hash([str(uri), volume], _HASH)}"
+
+
+def is_adapter_job(inputs: PlanInputs, job: Object) -> bool:
+    """Tell if one of the deployment's Jobs downloads an adapter, not the model."""
+    return name_of(job).startswith(_adapter_prefix(inputs))
+
+
+def _adapter_prefix(inputs: PlanInputs) -> str:
+    return f"{inputs.name}-la-"
 
 
 def download_of(observed: Observed, name: str) -> Download:

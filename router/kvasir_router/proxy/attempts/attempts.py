@@ -68,7 +68,7 @@ class Attempts(AttemptObserver):
         self._ticket = ticket
         self._moves = Moves(services.failover.max_moves, deaths)
         self.candidates = Candidates(query, model)
-        self._outgoing = OutgoingRequest(query, services.fleet_secrets)
+        self._outgoing = OutgoingRequest(query, services.fleet_secrets, model.name)
         self._limits: StreamLimits | None = None
         if query.streams:
             failover = services.failover

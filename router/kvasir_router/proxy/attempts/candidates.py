@@ -39,7 +39,7 @@ class Candidates:
     @property
     def another_serves(self) -> bool:
         """Return whether one that was not asked serves, though it may be full now."""
-        return self._model.serves_beside(self._tried)
+        return self._model.serves_beside(self._tried, self._query.lora)
 
     # What the request meets with
 

@@ -1,11 +1,12 @@
 """Bytes that replicas get of one request."""
 
-from kvasir_router.discovery.specs import Upstream
+from kvasir_router.discovery.specs import EngineKind, Upstream
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts.upstream_rendering import (
     body_of,
     head_lines,
+    renamed,
     target_of,
 )
 from kvasir_router.proxy.migration import after_handover, continuation
@@ -19,7 +20,9 @@ class OutgoingRequest:
     """Head and body for each replica that is asked; the body is the client's until a replica has
     begun with the answer that another one is to go on with."""
 
-    def __init__(self, query: Query, fleet_secrets: FleetSecrets) -> None:
+    def __init__(self, query: Query, fleet_secrets: FleetSecrets, base: str = "") -> None:
+        """`base` is the name of the model, of whose adapters one may be asked for."""
+        self._base = base.partition(":")[0]
         self._query = query
         self._fleet_secrets = fleet_secrets
         self._body = query.request.body
@@ -29,9 +32,13 @@ class OutgoingRequest:
         upstream = attempt.replica.spec.upstream
         if upstream is not None:
             return self._foreign(attempt, upstream)
-        request, body = self._query.request, self._body
+        request, body, outline = self._query.request, self._body, self._query.request.outline
+        if self._query.lora and attempt.replica.spec.engine is EngineKind.SGLANG:
+            # SGLang answers to any name with the model itself, unless it is MODEL:ADAPTER
+            name = f"{self._base}:{self._query.lora}"
+            body, outline = renamed(request, body, name, outline)
         if not attempt.contract:
-            body = self._asking(attempt, body, request.outline)
+            body = self._asking(attempt, body, outline)
         head = (
             b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\n%b\r\n"
         ) % (

@@ -62,17 +62,21 @@ def body_of(query: Query, upstream: Upstream, engine: EngineKind) -> tuple[bytes
     `engine` that is known takes the tenant's salt."""
     request = query.request
     body, outline = _without_marks(query, salt=engine is EngineKind.OPENAI)
-    if not upstream.model:
-        return body, outline
-    name = msgspec.json.encode(upstream.model)
+    return renamed(request, body, upstream.model, outline) if upstream.model else (body, outline)
+
+
+def renamed(
+    request: Request, body: bytes, name: str, outline: Outline | None
+) -> tuple[bytes, Outline | None]:
+    """Return a request's `body` with another name of the model, and its outline if it has one."""
     content_type = form_type(request)
     if content_type is not None:
         form = form_of(body, content_type)
-        value = upstream.model.encode()
-        return b"".join((body[: form.model_start], value, body[form.model_end :])), None
+        return b"".join((body[: form.model_start], name.encode(), body[form.model_end :])), None
     if outline is None:
-        return rename(body, upstream.model), None
-    return outline.replaced(body, "model", name), outline.after_replacing("model", len(name))
+        return rename(body, name), None
+    value = msgspec.json.encode(name)
+    return outline.replaced(body, "model", value), outline.after_replacing("model", len(value))
 
 
 def _without_marks(query: Query, *, salt: bool) -> tuple[bytes, Outline | None]:

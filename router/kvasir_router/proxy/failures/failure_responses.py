@@ -31,6 +31,21 @@ def no_endpoint(model: Model, *, full: bool) -> Answer:
     return error(503, message, "model_not_ready", retry_after=1)
 
 
+def adapter_not_loaded(model: Model, adapter: str) -> Answer:
+    """Answer when no replica holds the LoRA adapter that a request names."""
+    message = (
+        f"No replica of model `{model.name}` has its adapter `{adapter}` loaded; try again soon."
+    )
+    return error(503, message, "adapter_not_loaded", "model", retry_after=2)
+
+
+def waited_in_vain(model: Model, adapter: str, answer: Answer) -> Answer:
+    """Return the answer to a request that has waited for too long: the queue's, unless it is an
+    adapter that was missing."""
+    is_missing = model.ready and not model.holds(adapter)
+    return adapter_not_loaded(model, adapter) if is_missing else answer
+
+
 def policy_failed(model: Model) -> Answer:
     """Answer when the model's policy raised for this request."""
     message = f"The routing policy of model `{model.name}` failed on this request; see its log."

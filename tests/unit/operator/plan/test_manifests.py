@@ -49,6 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
         },
         "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "64Gi"}},
         "router": {"tokenizer": "org/model"},
+        "adapters": [{"name": "sql", "uri": "hf://org/sql"}],
     },
     "custom": {
         "model": {"uri": "pvc://claim/models/x"},

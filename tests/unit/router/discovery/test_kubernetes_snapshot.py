@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from kvasir.resource import labels
+from kvasir.resource.lora.lora_held import HeldAdapters
 from kvasir.resource.ownership.name_claims import Holder, read_claim
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
@@ -339,3 +340,18 @@ def test_while_it_is_promoted_a_split_has_no_weight(of, deployment) -> None:
     assert of([it])[0].split == SplitSpec("new.1.2.all", "new", None)
     it["status"] = {"rollout": {"phase": "RolledBack"}}
     assert of([it])[0].split is None
+
+
+def test_adapters_are_names_of_their_own_and_held_by_the_run_that_says_so(
+    of, deployment, pod
+) -> None:
+    it = deployment("tiny", adapters=[{"name": "sql", "uri": "x"}, {"name": "chat", "uri": "y"}])
+    pods = [pod("p1"), pod("p2"), pod("p3"), pod("p4")]
+    held = HeldAdapters("uid-p1/0", {"sql": "/sql"}, {"chat": "no"})
+    for each, text in zip(pods, (held.written(), held.written(), "no json"), strict=False):
+        each["metadata"]["annotations"] = {labels.ADAPTERS: text}
+    [model] = of([it], pods)
+    assert model.adapters == ("sql", "chat")
+    assert [each.adapters for each in model.replicas] == [("sql",), (), (), ()]
+    [plain] = of([deployment("tiny")], pods[1:])
+    assert [each.adapters for each in plain.replicas] == [None, None, None]

@@ -22,7 +22,7 @@ async def test_a_canary_and_an_adapter(
     assert {body["user"] for body in seen} == {"u1"}
     listed = (await client.get(f"{router.url}/v1/models")).json()["data"]
     assert [(card["id"], card["root"]) for card in listed] == [
-        (name, "m") for name in ("m", "a", "sql", "chat")
+        (name, root) for name, root in (("m", "m"), ("a", "m"), ("sql", "sql"), ("chat", "m"))
     ]
     card = await client.get(f"{router.url}/v1/models/chat")
     assert card.json()["max_model_len"] == 4096

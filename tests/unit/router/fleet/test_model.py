@@ -309,3 +309,65 @@ class TestDepartures:
             replica.health = READY
         model.refresh()
         assert usable(model) == {"s"}
+
+
+@pytest.fixture
+async def adapters() -> Fleet:
+    """A model with adapters a and b: one replica holds a, the other one nothing."""
+    fleet = Fleet(
+        lambda name: RoundRobin(),
+        lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
+        100,
+    )
+    fleet.apply(holding(("a",), ()))
+    for replica in fleet.models["m"].replicas.values():
+        replica.health = READY
+    fleet.models["m"].refresh()
+    return fleet
+
+
+def holding(*held: tuple[str, ...] | None, leaving: int = -1) -> tuple[ModelSpec]:
+    """A model whose replicas hold these adapters; one of them leaves."""
+    specs = []
+    for i, each in enumerate(held):
+        departure = Departure.LATER if i == leaving else Departure.NONE
+        specs.append(ReplicaSpec(f"r{i}", "127.0.0.1", 1, adapters=each, departure=departure))
+    return (ModelSpec("m", (), tuple(specs), adapters=("a", "b")),)
+
+
+def chosen(model: Model, adapter: str) -> set[str]:
+    query = Query(Request(), Envelope(), lora=adapter)
+    names = set()
+    for _ in range(4):
+        choice = model.choose(query)
+        if choice is not None:
+            names.add(choice.replica.id)
+            model.policy.sent(query, choice)
+    return names
+
+
+async def test_an_adapters_requests_go_to_replicas_that_hold_it(adapters: Fleet) -> None:
+    model = adapters.models["m"]
+    assert (chosen(model, "a"), chosen(model, "b")) == ({"r0"}, set())
+    assert [model.holds(name) for name in ("", "a", "b")] == [True, True, False]
+    assert not model.serves_beside([model.usable[0]], "a")
+    assert model.prefers_room(Query(Request(), Envelope(), lora="b")), "its turn: it sees by itself"
+
+
+async def test_what_a_replica_holds_changes_without_its_connections(adapters: Fleet) -> None:
+    model = adapters.models["m"]
+    before = list(model.replicas.values())
+    adapters.apply(holding(("b",), ("a", "b")))
+    assert list(model.replicas.values()) == before
+    assert (chosen(model, "a"), chosen(model, "b")) == ({"r1"}, {"r0", "r1"})
+    adapters.apply(holding(None, ()))
+    assert chosen(model, "b") == {"r0"}, "None is all of its model's"
+    before[0].draining = True
+    assert not model.holds("a")
+
+
+async def test_an_adapter_that_only_a_leaving_replica_holds_is_served(adapters: Fleet) -> None:
+    model = adapters.models["m"]
+    adapters.apply(holding(("a",), (), leaving=0))
+    assert usable(model) == {"r1"}
+    assert chosen(model, "a") == {"r0"}

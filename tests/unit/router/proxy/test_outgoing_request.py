@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
 from kvasir_router.proxy.resuming.obstacle import ObstacleError
@@ -17,7 +18,7 @@ from kvasir_router.wire.query import Query
 BODY = b'{"model": "m", "prompt": "a", "stream": true}'
 
 
-ENGINE = SimpleNamespace(upstream=None)
+ENGINE = SimpleNamespace(upstream=None, engine=EngineKind.KVASIR)
 
 
 @dataclass
@@ -84,3 +85,26 @@ def test_a_stream_that_was_not_kept_leaves_the_body_as_it_is(outgoing) -> None:
 def test_nothing_is_held_after_the_end(outgoing) -> None:
     outgoing.release()
     assert outgoing.rendered(Attempt(contract=True))[1] == b""
+
+
+@pytest.mark.parametrize(
+    ("engine", "base", "name"),
+    [
+        (EngineKind.SGLANG, "m", "m:sql"),
+        (EngineKind.SGLANG, "org/m:v1", "org/m:sql"),
+        (EngineKind.VLLM, "m", "sql"),
+        (EngineKind.KVASIR, "m", "sql"),
+    ],
+)
+def test_sglang_is_asked_for_an_adapter_behind_its_models_name(engine, base, name) -> None:
+    request = Request()
+    request.target, request.path = b"/v1/completions", "/v1/completions"
+    request.body = b'{"model": "sql", "prompt": "a"}'
+    query = Query(request, msgspec.json.decode(request.body, type=Envelope), lora="sql")
+    spec = SimpleNamespace(upstream=None, engine=engine)
+    replica = SimpleNamespace(authority=b"10.0.0.1:8000", spec=spec)
+    head, body = OutgoingRequest(query, FleetSecrets("s" * 32), base).rendered(
+        Attempt(contract=False, replica=replica)
+    )
+    assert msgspec.json.decode(body) == {"model": name, "prompt": "a"}
+    assert b"Content-Length: %d\r\n" % len(body) in head

@@ -23,7 +23,7 @@ _SET_BY_KVASIR = ("--host", "--port")
 _ALONE = {
     "--pipeline-parallel-size": "a replica is one pod whose GPUs share each layer",
     "--data-parallel-size": "use spec.replicas",
-    "--lora-modules": "adapters have no field",
+    "--lora-modules": "use spec.adapters",
     "--config": "give the flags that are in the file",
 }
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])")

@@ -84,7 +84,7 @@ def test_kvasirs_engine_takes_none_of_vllms_other_flags() -> None:
         ("--block-size 24", "spec.engine.config.blockSize must be"),
         ("--quantization bitsandbytes", "spec.model.quantization must be"),
         ("--kv-events-config {}", "--kv-events-config: it is set by Kvasir"),
-        ("--lora-modules a=b", "--lora-modules: adapters have no field"),
+        ("--lora-modules a=b", "--lora-modules: use spec.adapters"),
     ],
 )
 def test_what_has_no_counterpart_is_told_by_name(flags: str, lost: str) -> None:

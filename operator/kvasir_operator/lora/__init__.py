@@ -1,0 +1,1 @@
+"""Loading of LoRA adapters into engines that run."""

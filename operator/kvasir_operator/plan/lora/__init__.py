@@ -1,0 +1,1 @@
+"""Plan of the LoRA adapters: their downloads, and what engines shall hold."""
