@@ -25,7 +25,7 @@ class Caller(NamedTuple):
     """As the audit log names it: a fingerprint of the secret, or the token's issuer, tenant and
     subject's digest; empty for nobody known."""
     refusal: ProblemError | None = None
-    """Why it may change nothing; None if it may."""
+    """Reason that it may change nothing; None if it may."""
 
 
 class Callers:

@@ -61,7 +61,7 @@ class TenantGrant(Grant):
 
 
 class Permission(BaseModel):
-    """What tokens may do whose claim has a value: a scope, a role, a group. Several add up."""
+    """Permissions of tokens whose claim has a value: a scope, a role, a group. Several add up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ class Permission(BaseModel):
     """Models that may be used, as far as the tenant may: names, or beginnings of names with `*`
     after them."""
     admin: bool = False
-    """Whether policies may be set on the admin port, as with the fleet secret."""
+    """True = policies may be set on the admin port, as with the fleet secret."""
 
 
 class Issuer(BaseModel):
@@ -105,8 +105,8 @@ class Issuer(BaseModel):
     """Claims that a token must have, by their names as in `tenant_claim`: with this value, or as a
     list or words that have it; as {hd: example.com, email_verified: true}."""
     at_expiry: Literal["finish", "end"] = "finish"
-    """Whether what runs or waits when its token expires goes on to its end (`finish`), or ends with
-    an error (`end`), a stream by an error event."""
+    """Fate of what runs or waits when its token expires: it goes on to its end (`finish`), or ends
+    with an error (`end`), a stream by an error event."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("RS256", "ES256")
     """Signatures that are taken."""
     leeway_seconds: Annotated[float, Field(ge=0, le=300)] = 30.0
@@ -169,7 +169,7 @@ class Issuer(BaseModel):
 
     @cached_property
     def others(self) -> TenantGrant | None:
-        """What a tenant that is not listed may do; None for nothing."""
+        """Permissions of a tenant that is not listed; None for nothing."""
         return next((each for each in self.tenants if each.tenant == EVERY_TENANT), None)
 
     def grant(self, tenant: str) -> Grant | None:

@@ -1,4 +1,4 @@
-"""What a good token gives: its tenant, and what its scopes, roles and groups permit."""
+"""Rights of a good token: its tenant, and what its scopes, roles and groups permit."""
 
 import re
 from math import inf
