@@ -32,7 +32,7 @@ async def test_every_example_is_answered_as_described(start_real):
                     assert answer.status_code == 200, (path, name, answer.text)
                     conform(answer, operation, document)
                     kinds.add(answer.headers["content-type"])
-    assert len(kinds) == 3
+    assert len(kinds) == 4
 
 
 async def test_every_refusal_is_described(start_real):
@@ -47,4 +47,4 @@ async def test_every_refusal_is_described(start_real):
                     assert answer.status_code in (400, 404), path
                     conform(answer, operation, document)
                     refused += 1
-    assert refused == 15
+    assert refused == 17

@@ -24,6 +24,7 @@ def run(tokenizer: Tokenizer, ids: list[int], text: str | None, first: int = 0) 
         [257],
         b"h" * 16,
         "salt",
+        "sql",
         3,
         Resume([104], 9, 1),
     )
