@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, get_args
 
@@ -57,11 +58,16 @@ class LoraClient:
         proof = self._proof if engine_of(pod).contract else None
         address = f"http://{_host(pod)}:{_port(pod)}{path}"
         try:
-            async with self._http.stream("POST", address, json=body, auth=proof) as response:
+            async with (
+                asyncio.timeout(LOAD_SECONDS),
+                self._http.stream("POST", address, json=body, auth=proof) as response,
+            ):
                 answer = bytearray()
                 async for part in response.aiter_bytes():
                     answer += part[: _MAX_BYTES - len(answer)]
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+                    if len(answer) == _MAX_BYTES:
+                        break
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             why = str(error) or type(error).__name__
             raise LoraRefusedError(f"The engine did not answer: {why}"[:MAX_REFUSAL]) from error
         if response.status_code != 200:

@@ -66,6 +66,9 @@ def replace_leaving(inputs: PlanInputs, pods: tuple[Object, ...], surge: int) ->
     live = inputs.observed.deployment
     if live is not None and annotation(live, GAVE_UP):
         return Replacement(gave_up=True)
+    if len(pods) > inputs.spec.replicas and not all(holds(pod, "Ready") for pod in ending):
+        # Its replacement leaves, too: a node's condition keeps no pod away, and so would the next.
+        return Replacement(gave_up=True)
     staying = [pod for pod in pods if not holds(pod, labels.LEAVING)]
     starting = [pod for pod in staying if not holds(pod, "Ready")]
     wanted = inputs.spec.replicas

@@ -47,7 +47,10 @@ def adapter_job(inputs: PlanInputs, name: str, uri: ModelURI) -> Object:
     """Return the Job called `name` that downloads a LoRA adapter beside the model, with the model's
     secret where it is one for such URIs."""
     args = [str(uri), "--to", labels.MODELS_DIRECTORY, "--adapter", *_evicting(inputs)]
-    same = uri.scheme == inputs.spec.model.parsed_uri.scheme
+    model = inputs.spec.model.parsed_uri
+    same = uri.scheme == model.scheme
+    if uri.scheme in ("https", "oci"):  # another host must not see the model's
+        same = same and uri.name.partition("/")[0] == model.name.partition("/")[0]
     return _download_job(inputs, name, args, _credentials(inputs) if same else ({}, [], []))
 
 

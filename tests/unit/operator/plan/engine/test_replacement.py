@@ -124,6 +124,14 @@ def test_one_that_finds_no_node_is_given_up_once(lone: World) -> None:
     assert not annotation(manifest_of(made, "Deployment"), GAVE_UP)
 
 
+def test_a_replacement_that_leaves_itself_is_the_last(lone: World) -> None:
+    """As on a node whose condition keeps no pod away: the next one would come there, too."""
+    old = leaves(serving(lone, "a"))
+    lone.pods(old).step()
+    assert replicas_of(lone.pods(old, leaves(make_pod("b", lone.revision))).step()) == 1
+    assert replicas_of(lone.pods(old).step()) == 1
+
+
 class Cluster(RuleBasedStateMachine):
     """A controller that keeps as many pods as the Deployment says, and removes in Kubernetes'
     order, nodes that leave and come back, evictions, an operator that looks now and then."""
