@@ -10,6 +10,8 @@ from kvasir_operator.kinds import PODS, RESOURCE_CLAIM_TEMPLATES
 
 pytestmark = pytest.mark.slow
 
+ENGINES = "kvasir.dev/component=engine"
+
 
 async def templates(site: Any) -> list[dict[str, Any]]:
     found = await site.cluster.list(RESOURCE_CLAIM_TEMPLATES, site.namespace)
@@ -23,14 +25,14 @@ async def test_pods_claim_devices_of_a_class(site: Any, start: Any, plane: Any) 
     if "resource.k8s.io/v1" not in plane.kubectl("api-versions").split():
         # Kubernetes has it since 1.34, and the oldest one that this runs on is older.
         await site.until("Ready", "False", "ClaimsUnavailable")
-        assert not await site.cluster.list(PODS, site.namespace)
+        assert not await site.cluster.list(PODS, site.namespace, ENGINES)
         return
     await site.until("Ready", "True")
     (made,) = await templates(site)
     (request,) = made["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == "gpu.example.com"
     assert request["exactly"]["count"] == 2
-    (pod,) = await site.cluster.list(PODS, site.namespace, selector="kvasir.dev/component=engine")
+    (pod,) = await site.cluster.list(PODS, site.namespace, selector=ENGINES)
     name = made["metadata"]["name"]
     assert pod["spec"]["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": name}]
     assert (await site.get())["status"]["gpus"] == "2 gpu.example.com"
