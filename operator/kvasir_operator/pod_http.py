@@ -28,6 +28,12 @@ class NoAnswerError(Exception):
     """A pod did not answer as it should; one clause on why."""
 
 
+def host_of(pod: Object) -> str:
+    """Return the pod's address as URLs have it; "" before it has one."""
+    address = str((pod.get("status") or {}).get("podIP") or "")
+    return f"[{address}]" if ":" in address else address
+
+
 async def ask(
     client: httpx.AsyncClient, pod: Object, port: int, path: str, limit: int
 ) -> tuple[int, bytes]:
@@ -35,10 +41,8 @@ async def ask(
 
     Raises NoAnswerError, also when the body is larger than `limit` bytes, of which no more is read.
     """
-    address = str((pod.get("status") or {}).get("podIP") or "")
-    host = f"[{address}]" if ":" in address else address
     try:
-        async with client.stream("GET", f"http://{host}:{port}{path}") as response:
+        async with client.stream("GET", f"http://{host_of(pod)}:{port}{path}") as response:
             body = bytearray()
             async for part in response.aiter_bytes():
                 body += part

@@ -8,14 +8,12 @@ with rollouts, evictions and Services, until a pod's loss or another's end would
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 
-from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import (
     Object,
@@ -24,17 +22,14 @@ from kvasir.kube.objects import (
     container_run,
     holds,
     is_terminating,
-    label,
     name_of,
     namespace_of,
 )
 from kvasir.resource import labels
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
-from kvasir_operator.controller.work_queue import Key, WorkQueue
-from kvasir_operator.kinds import PODS
 from kvasir_operator.load_protection import lifted, restored
-from kvasir_operator.objects import format_time
+from kvasir_operator.pod_writer import PodWriter, pod_condition
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 
@@ -61,16 +56,10 @@ _NOT_ASKED = Verdict(True, "RoutersNotAsked", "The operator runs with --no-route
 _RESTARTED = Verdict(False, "EngineRestarted", "The engine began anew; routers must take it again.")
 
 
-class _PodKey(NamedTuple):
-    owner: Key
-    name: str
-
-
 class ReadinessGates:
     """The only writer of the gate's condition.
 
-    Each pod is a key of a queue: a write that fails or hangs is tried again by itself, while other
-    pods' gates go on.
+    A write that fails or hangs is tried again by itself, while other pods' gates go on.
     """
 
     def __init__(
@@ -81,7 +70,6 @@ class ReadinessGates:
         metrics: Metrics,
         routers: RouterAnswers,
     ) -> None:
-        self._cluster = cluster
         self._view = view
         self._asks_routers = settings.router_gate
         self._metrics = metrics
@@ -90,7 +78,15 @@ class ReadinessGates:
         """Tell if an engine was asked for all adapters that it shall hold: its gate stays closed
         until then, as those it replaces hold them."""
         self._news = asyncio.Event()
-        self._queue = WorkQueue[_PodKey](longest=_LONGEST_PAUSE)
+        self._writer = PodWriter(
+            cluster,
+            view,
+            metrics,
+            self._settle,
+            longest_pause=_LONGEST_PAUSE,
+            seconds=_WRITE_SECONDS,
+            failed=partial(_log.warning, "a gate is not written"),
+        )
 
     def wake(self) -> None:
         """Note that a pod has changed."""
@@ -103,7 +99,7 @@ class ReadinessGates:
         try:
             async with self._routers.client() as client, asyncio.TaskGroup() as tasks:
                 for _ in range(_WRITERS):
-                    tasks.create_task(self._write_gates())
+                    tasks.create_task(self._writer.work())
                 while True:
                     self._news.clear()
                     asks = self._look() or bool(self._routers.silent())
@@ -131,8 +127,7 @@ class ReadinessGates:
             waits = waits or (self._asks_routers and awaits_confirmation(pod))
             verdict = self._verdict(pod)
             if verdict is not None or protection_change(pod, verdict):
-                owner = Key(namespace_of(pod), label(pod, labels.DEPLOYMENT))
-                self._queue.offer(_PodKey(owner, name_of(pod)))
+                self._writer.offer(pod)
         return waits
 
     def _verdict(self, pod: Object) -> Verdict | None:
@@ -141,23 +136,9 @@ class ReadinessGates:
             return _NOT_ASKED if waits else None
         return verdict_on(pod, self._routers.confirmed(run_of(pod)) and self.is_settled(pod))
 
-    async def _write_gates(self) -> None:
-        while True:
-            key = await self._queue.next_key()
-            try:
-                async with asyncio.timeout(_WRITE_SECONDS):
-                    await self._settle(key)
-            except Exception as error:  # whatever is wrong with one pod, the others go on
-                delay = self._queue.failed(key)
-                why = repr(error)
-                _log.warning("a gate is not written", pod=key.name, error=why, seconds=delay)
-            else:
-                self._queue.done(key)
-
-    async def _settle(self, key: _PodKey) -> None:
+    async def _settle(self, pod: Object) -> None:
         """Write the gate of one pod as it shall be now, if that changes it. Raises ApiError."""
-        pod = self._view.find(PODS, key.owner, key.name)
-        if pod is None or is_terminating(pod):
+        if is_terminating(pod):
             return
         verdict = self._verdict(pod)
         annotations: dict[str, str | None] = dict(protection_change(pod, verdict))
@@ -165,34 +146,18 @@ class ReadinessGates:
             return
         status: Object = {}
         if verdict is not None:
-            status["conditions"] = [_gate_condition(verdict)]
+            status["conditions"] = [
+                pod_condition(labels.ROUTED, verdict.is_open, verdict.reason, verdict.message)
+            ]
             annotations[labels.ROUTED_RUN] = run_of(pod)
-        where = namespace_of(pod), name_of(pod)
         metadata = {
             "annotations": annotations,
             # Of another run, or after another operator's word, it must not come
             "resourceVersion": pod["metadata"]["resourceVersion"],
         }
-        try:
-            answer = await self._cluster.merge_status(PODS, *where, status, metadata)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
-            return  # the watch will say what has changed
-        self._view.wrote(PODS, pod, answer, time.monotonic())
-        self._metrics.count_write(PODS.plural, "gate" if verdict else "protection")
-        told = str(verdict.is_open) if verdict else "unchanged"
-        _log.info("gate", namespace=where[0], pod=where[1], status=told)
-
-
-def _gate_condition(verdict: Verdict) -> Object:
-    return {
-        "type": labels.ROUTED,
-        "status": str(verdict.is_open),
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "lastTransitionTime": format_time(datetime.now(UTC)),
-    }
+        if await self._writer.merge(pod, status, metadata, "gate" if verdict else "protection"):
+            told = str(verdict.is_open) if verdict else "unchanged"
+            _log.info("gate", namespace=namespace_of(pod), pod=name_of(pod), status=told)
 
 
 def protection_change(pod: Object, verdict: Verdict | None) -> Mapping[str, str | None]:

@@ -13,7 +13,7 @@ from kvasir.resource import labels
 from kvasir.resource.engines.adapter import EngineAdapter, EngineType
 from kvasir.resource.engines.adapters import ADAPTERS
 from kvasir.resource.lora.lora_status import MAX_REFUSAL
-from kvasir_operator.pod_http import FleetProof
+from kvasir_operator.pod_http import FleetProof, host_of
 from kvasir_operator.settings import OperatorSettings
 
 LOAD_SECONDS = 120.0
@@ -56,7 +56,7 @@ class LoraClient:
 
     async def _post(self, pod: Object, path: str, body: dict[str, str]) -> None:
         proof = self._proof if engine_of(pod).contract else None
-        address = f"http://{_host(pod)}:{_port(pod)}{path}"
+        address = f"http://{host_of(pod)}:{_port(pod)}{path}"
         try:
             async with (
                 asyncio.timeout(LOAD_SECONDS),
@@ -104,11 +104,6 @@ def _sentence(body: bytes) -> str:
             found = found[key]
     text = found if isinstance(found, str) else ""
     return " ".join("".join(it if it.isprintable() else " " for it in text).split())
-
-
-def _host(pod: Object) -> str:
-    address = str((pod.get("status") or {}).get("podIP") or "")
-    return f"[{address}]" if ":" in address else address
 
 
 def _port(pod: Object) -> int:

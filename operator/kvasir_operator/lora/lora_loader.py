@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Protocol
 
 import structlog
 
-from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import (
     Object,
@@ -23,18 +23,17 @@ from kvasir.kube.objects import (
     container_run,
     holds,
     is_terminating,
-    label,
     name_of,
-    namespace_of,
 )
 from kvasir.resource import labels
 from kvasir.resource.lora.lora_held import HeldAdapters
 from kvasir.resource.ownership.name_claims import adapter_names
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
-from kvasir_operator.controller.work_queue import Key, WorkQueue
+from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import PODS
 from kvasir_operator.lora.lora_client import LoraRefusedError
+from kvasir_operator.pod_writer import PodWriter, UnfinishedError, owner_of
 from kvasir_operator.spec_facts import held_by_pod
 
 _WRITERS = 16
@@ -59,18 +58,9 @@ class Loads(Protocol):
         """Unload one. Raises LoraRefusedError."""
 
 
-class _PodKey(NamedTuple):
-    owner: Key
-    name: str
-
-
-class _UnfinishedError(Exception):
-    """An engine lacks adapters yet."""
-
-
 class LoraLoader:
-    """The only writer of labels.ADAPTERS. Each pod is a key of a queue: an engine that refuses or
-    hangs is asked again by itself, with pauses that grow, while the others go on."""
+    """The only writer of labels.ADAPTERS. An engine that refuses or hangs is asked again by itself,
+    with pauses that grow, while the others go on."""
 
     def __init__(
         self,
@@ -80,14 +70,20 @@ class LoraLoader:
         client: Loads,
         turn_away: float = TURN_AWAY_SECONDS,
     ) -> None:
-        self._cluster = cluster
         self._view = view
-        self._metrics = metrics
         self._client = client
         self._turn_away = turn_away
         self._wanted: dict[Key, Mapping[str, str] | None] = {}
         self._news = asyncio.Event()
-        self._queue = WorkQueue[_PodKey](longest=_LONGEST_PAUSE)
+        self._writer = PodWriter(
+            cluster,
+            view,
+            metrics,
+            self._settle,
+            longest_pause=_LONGEST_PAUSE,
+            seconds=None,
+            failed=partial(_log.warning, "adapters are not loaded"),
+        )
 
     def want(self, key: Key, adapters: Mapping[str, str] | None) -> None:
         """Take what engines of an LLMDeployment shall hold: directories by names, as the plan says.
@@ -108,7 +104,7 @@ class LoraLoader:
         """Tell if this run of a pod's engine was asked for each adapter that it shall hold,
         whatever it said: until then it would answer to fewer names than the one that it
         replaces."""
-        key = _owner(pod)
+        key = owner_of(pod)
         if key not in self._wanted:
             return not adapter_names(self._view.resource(key) or {})
         wanted, held = self._wanted[key], held_by_pod(pod)
@@ -120,7 +116,7 @@ class LoraLoader:
         """Look for ever, whenever something has changed."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WRITERS):
-                tasks.create_task(self._work())
+                tasks.create_task(self._writer.work())
             while True:
                 self._news.clear()
                 self._look()
@@ -134,29 +130,15 @@ class LoraLoader:
         if not any(wanted is not None for wanted in self._wanted.values()):
             return
         for pod in self._view.engine_pods():
-            wanted = self._wanted.get(_owner(pod))
+            wanted = self._wanted.get(owner_of(pod))
             if wanted is not None and _is_up(pod) and not is_done(pod, wanted):
-                self._queue.offer(_PodKey(_owner(pod), name_of(pod)))
+                self._writer.offer(pod)
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.next_key()
-            try:
-                await self._settle(key)
-            except _UnfinishedError:
-                self._queue.failed(key)
-            except Exception as error:  # whatever is wrong with one pod, the others go on
-                delay = self._queue.failed(key)
-                why = repr(error)
-                _log.warning("adapters are not loaded", pod=key.name, error=why, seconds=delay)
-            else:
-                self._queue.done(key)
-
-    async def _settle(self, key: _PodKey) -> None:
-        """Have one engine hold what it shall. Raises ApiError, and _UnfinishedError if it refuses
+    async def _settle(self, pod: Object) -> None:
+        """Have one engine hold what it shall. Raises ApiError, and UnfinishedError if it refuses
         a part."""
-        pod, wanted = self._view.find(PODS, key.owner, key.name), self._wanted.get(key.owner)
-        if pod is None or wanted is None or not _is_up(pod):
+        wanted = self._wanted.get(owner_of(pod))
+        if wanted is None or not _is_up(pod):
             return
         run = container_run(pod, labels.ENGINE_CONTAINER)
         before = held_by_pod(pod) or HeldAdapters(run)
@@ -169,7 +151,7 @@ class LoraLoader:
         now = await self._load(pod, now, wanted)
         await self._write(pod, now)
         if now.refused:
-            raise _UnfinishedError
+            raise UnfinishedError
 
     async def _unload(self, pod: Object, now: HeldAdapters, going: list[str]) -> None:
         """Tell routers first, which send it no more requests for these, and then the engine."""
@@ -217,21 +199,13 @@ class LoraLoader:
 
     async def _write(self, pod: Object, now: HeldAdapters) -> None:
         """Write what the engine holds, if it has changed. Raises ApiError."""
-        where = namespace_of(pod), name_of(pod)
-        seen = self._view.find(PODS, _owner(pod), name_of(pod))
+        seen = self._view.find(PODS, owner_of(pod), name_of(pod))
         text = now.written()
         if seen is None or annotation(seen, labels.ADAPTERS) == text:
             return
         # The run is in it: should the container have begun anew meanwhile, it says nothing
         metadata = {"annotations": {labels.ADAPTERS: text}, "uid": pod["metadata"]["uid"]}
-        try:
-            answer = await self._cluster.merge_status(PODS, *where, {}, metadata)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
-            return  # it is gone
-        self._view.wrote(PODS, seen, answer, time.monotonic())
-        self._metrics.count_write(PODS.plural, "adapters")
+        await self._writer.merge(seen, {}, metadata, "adapters")
 
 
 def is_done(pod: Object, wanted: Mapping[str, str]) -> bool:
@@ -240,10 +214,6 @@ def is_done(pod: Object, wanted: Mapping[str, str]) -> bool:
     if held is None:
         return not wanted
     return dict(held.held) == dict(wanted) and not held.refused
-
-
-def _owner(pod: Object) -> Key:
-    return Key(namespace_of(pod), label(pod, labels.DEPLOYMENT))
 
 
 def _is_up(pod: Object) -> bool:
