@@ -183,7 +183,7 @@ def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: En
 
 def note_hopper(row: Row, due: list[str]) -> None:
     """Note what the kernel for Hopper ran for; a fault where that is not `due`."""
-    shared = {key[0].shared for key in paged_attention._compiled}
+    shared = {key[0].shared for key in paged_attention.compiled.kinds()}
     kinds = ["prefixes" if each else "prompts" for each in sorted(shared)]
     if kinds != due:
         row.faults.append(f"{row.name}: the kernel for Hopper saw {kinds}, not {due}")
@@ -312,7 +312,7 @@ def check_one(work: tuple[str, str]) -> Row:
     # However little there is to gain: these models are small.
     prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)
     torch.set_num_threads(2)
-    paged_attention._compiled.clear()
+    paged_attention.compiled.forget()
     precompiled.listen()
     name, dtype = work
     with tempfile.TemporaryDirectory() as directory:

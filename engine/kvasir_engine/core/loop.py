@@ -1,10 +1,16 @@
-"""The overlapped step: step N+1 is planned and launched before step N's tokens reach the CPU."""
+"""The overlapped step: step N+1 is planned and launched before step N's tokens reach the CPU.
+
+Where rows have masks, a step is launched in two halves, since its masks need the tokens of the step
+before: the forward pass, and sampling in the next turn. Between the two the device computes, and
+whoever drives the loop has the time to deliver news and take requests in.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from kvasir_engine.core.beam_requests import BeamRequests
@@ -95,12 +101,12 @@ class CoreLoop:
     @property
     def idle(self) -> bool:
         """True if nothing is in flight and nothing waits or runs."""
-        return not self._in_flight and not self.scheduler.has_work
+        return not (self._in_flight or self._launching or self.scheduler.has_work)
 
     def step(self) -> StepNews | None:
-        """Launch the next step if there is one, then take in the oldest if it is its turn.
+        """Launch what is left of a step, then the next one; take in the oldest if it is its turn.
 
-        Blocks at most once, on the results of the step before the one just launched; after a step
+        Blocks at most once, on the results of a step before the last one launched; after a step
         that failed, until nothing is in flight. Raises what the runner says when the device cannot
         go on; every request has been withdrawn then and the loop is idle.
         """
@@ -110,14 +116,18 @@ class CoreLoop:
         return _joined(earlier, later)
 
     def _turn(self) -> StepNews | None:
-        plan = None
+        plan = self._launching
         try:
+            if plan is not None and not self._launch_sampling(plan):
+                return None
+            plan = None
             plan = self.scheduler.schedule()
             if plan is not None:
                 self._launch(plan)
         except Exception as error:
             return self._recover(error, [] if plan is None else [plan])
-        if plan is None or len(self._in_flight) >= self._depth:
+        # News that are there wait for no step.
+        if (plan is None and self._early is None) or len(self._in_flight) >= self._depth:
             return self._retire()
         return None
 
@@ -126,22 +136,35 @@ class CoreLoop:
             self._watcher.retired(plan)
 
     def _launch(self, plan: StepPlan) -> None:
+        """Launch a step; only its forward pass if it has masks and another step may run ahead."""
         self._launching = plan
         if self._watcher is not None:
             self._watcher.launched(plan)
-        try:
+        with self._forgotten_if_it_fails(plan):
             self.runner.forward(plan)
+        if plan.masked is None or self._depth == 1:
+            self._launch_sampling(plan)
+
+    def _launch_sampling(self, plan: StepPlan) -> bool:
+        """Launch the second half of a step; False if one before it has failed, and it is lost."""
+        with self._forgotten_if_it_fails(plan):
             if plan.masked is not None and not self._fill_masks(plan):
-                return
+                return False
             handle = self.runner.sample(plan)
-        except Exception:
-            if self._launching is not None:
-                self._tell_retired(plan)
-            raise
-        finally:
-            self._launching = None
+        self._launching = None
         self._in_flight.append((plan, handle))
         self.scheduler.launched(plan)
+        return True
+
+    @contextmanager
+    def _forgotten_if_it_fails(self, plan: StepPlan) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if self._launching is not None:
+                self._launching = None
+                self._tell_retired(plan)
+            raise
 
     def _fill_masks(self, plan: StepPlan) -> bool:
         """Take in the steps before `plan`, which computes meanwhile, and make its masks of what

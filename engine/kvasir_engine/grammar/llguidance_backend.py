@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -22,6 +22,9 @@ from kvasir_engine.step_plan import Int32Array
 SPACE = rf"[ \n]{{0,{MAX_WHITESPACE}}}"
 _NUM_BYTES = 1 << 20
 """Estimate of a grammar's memory beside its text; the library does not tell it."""
+_CACHED_TEXTS = 4096
+_CACHED_BYTES = 256
+"""The longest text whose tokens are kept."""
 _NO_TEXT = b"\xff"
 """First byte of a token that is no text, as the library has it."""
 _LIMITS = LLParserLimits(
@@ -53,7 +56,7 @@ class GuidanceMatcher:
             if not self.handle.is_accepting():
                 return False
             self.ended = True
-        elif self.handle.validate_tokens([token]) != 1 or not self.handle.consume_token(token):
+        elif not self.handle.try_consume_tokens([token]):
             return False
         self.num_accepted += 1
         return True
@@ -80,26 +83,23 @@ class GuidanceMatcher:
             handles = [(each.handle, at) for each, at in going]
             size = masks.shape[1] * masks.itemsize
             _EXECUTOR.unsafe_compute_mask_ptr(handles, masks.ctypes.data, size, len(masks))
+            # All samples have the same vocabulary.
+            word, bit = divmod(going[0][0]._hidden, MASK_BITS)
+            masks.view(np.uint32)[[at for _, at in going], word] &= ~np.uint32(1 << bit)
         for each, at in going:
-            each.set_stops(masks[at])
+            each._set_stops(masks[at])
 
-    def set_stops(self, mask: Int32Array) -> None:
+    def _set_stops(self, mask: Int32Array) -> None:
         """Let stop tokens follow where the output may end, in a mask that the library filled; none
         may follow where its limits ended the grammar."""
-        words = mask.view(np.uint32)
         if self.handle.is_error():
-            words[:] = 0
-            return
-        _put(words, self._hidden, allowed=False)
-        if self.handle.is_accepting():
+            mask[:] = 0
+        elif self.handle.is_accepting():
+            words = mask.view(np.uint32)
             for token in self._stop_ids:
-                _put(words, token, allowed=True)
-
-
-def _put(words: np.ndarray[tuple[int], np.dtype[np.uint32]], token: int, *, allowed: bool) -> None:
-    at, bit = divmod(token, MASK_BITS)
-    if at < len(words):
-        words[at] = words[at] | np.uint32(1 << bit) if allowed else words[at] & ~np.uint32(1 << bit)
+                word, bit = divmod(token, MASK_BITS)
+                if word < len(words):
+                    words[word] |= np.uint32(1 << bit)
 
 
 class GuidanceGrammar:
@@ -185,9 +185,18 @@ class _Vocabulary:
             else tokenizer.token_bytes(token) or _NO_TEXT + b"%d" % token
             for token in range(size)
         ]
+        self._cached_tokens = lru_cache(_CACHED_TEXTS)(self._tokens_of)
 
     def __call__(self, text: bytes) -> list[int]:
         """Return the tokens of a text, of which the first follows where no other text may.
+
+        It is called, with the interpreter's lock, for each mask that allows one text alone: names
+        of properties above all, which come again and again.
+        """
+        return (self._cached_tokens if len(text) <= _CACHED_BYTES else self._tokens_of)(text)
+
+    def _tokens_of(self, text: bytes) -> list[int]:
+        """Return the tokens of a text.
 
         Those of the tokenizer have other bytes where it puts a space in front, and where the text
         spells a special token, which stands for no text.

@@ -8,6 +8,9 @@ one that the step samples, are *forced*: they are the row's as soon as the step'
 the next plan brings them to the device, which computes them all in one chunk. A run holds no token
 that ends the output and none at its limit, so that only a sampled token ends a sample. Rows that
 want log-probabilities have no runs: each of their tokens is sampled by a step.
+
+A chunk makes of a step of decodes one that no CUDA graph replays, and all rows wait for that. So
+runs are followed only where that step has chunks anyway, or where they spare the rows more.
 """
 
 from __future__ import annotations
@@ -24,6 +27,13 @@ from kvasir_engine.step_plan import Int32Array, Int64Array, StepPlan
 
 MAX_FORCED = 16
 """Forced tokens of a run, which bounds the masks that are made in one step."""
+CHUNKS_COST = 2.0
+"""Decodes that a step with chunks takes longer than a decode: 1.1 with 64 rows of Llama-3.1-8B on
+an H200, 1.9 with one (`benchmarks/grammar_engine.py`)."""
+USUAL_RUN = 4.0
+"""Forced tokens of a run as long as nothing is known."""
+_WEIGHT = 1 / 32
+"""Of one run, or of a step whose runs are not followed, in what is expected of the next."""
 
 
 @dataclass(slots=True)
@@ -54,6 +64,8 @@ class MaskPlanner:
     fill: FillMasks
     forced: list[tuple[int, int, int]] = field(default_factory=list)
     """Row, index and token of what the next plan appends to rows' histories."""
+    expected: float = USUAL_RUN
+    """Forced tokens of a run, as the last runs were; what is not seen fades."""
 
     def fill_masks(self, plan: StepPlan) -> list[Sequence]:
         """Give `plan` its masks; every step before it has been taken in. Return the sequences that
@@ -67,8 +79,10 @@ class MaskPlanner:
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not (self._catch_up(each) or self._set_free(each))]
         filled, set_words = self._filled(sequences)
-        runs = self._runs(sequences, only_tokens(filled, set_words))
-        self._force([each for each in runs if each.sequence not in stuck])
+        only = only_tokens(filled, set_words)
+        if self._pays(len(only), len(plan.sample_rows)):
+            runs = self._runs(sequences, only)
+            self._force([each for each in runs if each.sequence not in stuck])
         empty = np.flatnonzero(set_words == 0)
         stuck += [sequences[i] for i in empty.tolist() if not self._set_free(sequences[i])]
         filled[empty] = ANY_TOKEN
@@ -92,6 +106,18 @@ class MaskPlanner:
         filled: Int32Array = np.zeros((len(sequences), self.words), dtype=np.int32)
         self.fill([_matcher(each) for each in sequences], filled)
         return filled, np.count_nonzero(filled, axis=1)
+
+    def _pays(self, runs: int, num_rows: int) -> bool:
+        """Return whether to follow so many runs, of a step that samples for `num_rows`."""
+        if not runs:
+            return False
+        t = self.rows
+        if np.count_nonzero((t.total - t.computed > 1) & t.active):
+            return True
+        if runs * self.expected >= CHUNKS_COST * num_rows:
+            return True
+        self.expected += _WEIGHT * (USUAL_RUN - self.expected)
+        return False
 
     def _runs(self, sequences: list[Sequence], only: dict[int, int]) -> list[_Run]:
         """Runs of sequences whose masks leave a single token, by their indices."""
@@ -117,6 +143,7 @@ class MaskPlanner:
         t = self.rows
         for run in runs:
             row, count = run.sequence.row, len(run.tokens) - 1
+            self.expected += _WEIGHT * (count - self.expected)
             if count:
                 first = int(t.known[row])
                 t.history[row, first : first + 1 + count] = run.tokens

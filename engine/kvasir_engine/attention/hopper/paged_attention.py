@@ -14,6 +14,7 @@ import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
+from kvasir_engine.attention.compiled_kernels import CompiledKernels
 from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, AttentionShape, attend_tiles
 from kvasir_engine.attention.hopper.tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.attention.triton.online_softmax import kernel_scale
@@ -23,9 +24,8 @@ from kvasir_engine.kv.cache_spec import UNSCALED, KVScales
 
 MAX_HEAD_DIM = 256
 
-_compiled: dict[tuple[Any, ...], Any] = {}
-"""Kernels by what they are compiled for. Triton would find them, too, but look at each global name
-in their sources at every launch: 60 us of the CPU's."""
+compiled = CompiledKernels(attend_tiles)
+"""The kernels, by shape first."""
 
 
 def supports_layer(spec: AttentionSpec, cache: torch.Tensor) -> bool:
@@ -190,9 +190,4 @@ def _launch(
     )
     aligned = q.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     key = shape, q.dtype, q.stride(0), aligned, q.device
-    compiled = _compiled.get(key)
-    if compiled is not None:
-        compiled[grid](*arguments)
-    else:
-        launch_pdl = options["launch_pdl"]
-        _compiled[key] = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=launch_pdl)
+    compiled.launch(grid, key, arguments, **OPTIONS, launch_pdl=options["launch_pdl"])

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits
+from kvasir_engine.attention.compiled_kernels import CompiledKernels
 from kvasir_engine.attention.triton.decode_keys import attend_fp8, attend_plain
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.fp8_cache import as_pairs
@@ -244,6 +245,9 @@ def _decode(
         tl.store(lse_ptr + at, lse, mask=own_row)
 
 
+_compiled = CompiledKernels(_decode)
+
+
 def paged_decode(
     spec: AttentionSpec,
     q: torch.Tensor,
@@ -270,7 +274,7 @@ def paged_decode(
     group = heads // kv_heads
     prefix_parts = 0 if shared is None else shared.parts
     split = parts > 1
-    programs: tuple[int, ...] = kv_heads * parts, entries
+    programs = kv_heads * parts, entries
     partial, lse = out, out
     shape: tuple[int, ...] = ()
     if splits is not None:
@@ -286,7 +290,7 @@ def paged_decode(
         shared.attend(*given, parts=prefix_parts, scales=scales)
     fp8 = is_fp8(cache)
     stored = as_pairs(cache) if fp8 else cache
-    _decode[programs](
+    arguments = (
         q,
         stored,
         block_table,
@@ -306,31 +310,42 @@ def paged_decode(
         scales.value,
         parts,
         prefix_parts,
-        FP8=fp8,
-        ASM=q.device.type == "cuda",
-        SPLIT=split,
-        SHARED=shared is not None,
-        JOINED=shared is not None and not split,
-        ORDERED=order is not None,
-        SPLIT_KV=splits is not None,
-        SINKS=spec.sinks is not None,
-        HEADS=heads,
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        ROWS=max(16, triton.next_power_of_2(group)),
-        DIM=dim,
+    )
+    options = launch_options(q.device)
+    constants = (
+        fp8,
+        q.device.type == "cuda",  # ASM
+        split,
+        shared is not None,
+        shared is not None and not split,  # JOINED
+        order is not None,
+        splits is not None,
+        spec.sinks is not None,
+        heads,
+        kv_heads,
+        group,
+        max(16, triton.next_power_of_2(group)),  # ROWS
+        dim,
         # A tensor core takes 16 channels at least, of float8 the even ones or the odd ones.
-        PADDED_DIM=max(32 if fp8 else 16, triton.next_power_of_2(dim)),
-        BLOCK=cache.shape[2],
-        KEYS=tuning.keys,
-        WINDOW=spec.window or 0,
-        CAP=spec.softcap or 0.0,
-        PRECISION="ieee",
+        max(32 if fp8 else 16, triton.next_power_of_2(dim)),  # PADDED_DIM
+        cache.shape[2],  # BLOCK
+        tuning.keys,
+        spec.window or 0,
+        spec.softcap or 0.0,
+        "ieee",
         # More of them make the compiler wait for keys one after the other.
-        AT_ONCE=tuning.warps,
+        tuning.warps,  # AT_ONCE
+        options["PDL"],
+    )
+    specialised = *arguments[:2], *arguments[6:12]
+    kinds = tuple((each.dtype, each.data_ptr() % 16 == 0) for each in specialised)
+    _compiled.launch(
+        (*programs, 1),
+        (constants, tuning.stages, kinds, q.stride(0), stored.stride(0), q.device),
+        (*arguments, *constants),
         num_warps=tuning.warps,
         num_stages=tuning.stages,
-        **launch_options(q.device),
+        launch_pdl=options["launch_pdl"],
     )
     if split:
         prefixes = None if shared is None else shared.prefixes

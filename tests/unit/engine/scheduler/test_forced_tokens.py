@@ -73,6 +73,38 @@ def test_an_output_ends_at_its_limit(engine_model: MakeEngine, most: int) -> Non
     assert engine.heard[handle].finish is FinishReason.LENGTH
 
 
+def test_a_run_of_one_row_among_many_makes_no_chunk(engine_model: MakeEngine) -> None:
+    engine = engine_model(rows=8)
+    for _ in range(7):
+        engine.add([1, 2, 3], max_tokens=20)
+    add(engine, [1, 2, 3])
+    engine.run()
+    assert not forced_of(engine)
+
+
+def test_a_run_is_followed_where_the_step_has_chunks_anyway(engine_model: MakeEngine) -> None:
+    engine = engine_model(rows=8, budget=9, chunk=2)
+    handle = add(engine, [1, 2, 3])
+    engine.step_until(lambda: len(engine.heard[handle].tokens) == 1)
+    for _ in range(6):
+        engine.add([1, 2, 3, 4, 5, 6, 7, 8] * 2, max_tokens=20)
+    engine.run()
+    assert forced_of(engine)
+
+
+def test_what_is_expected_of_runs_follows_them_and_fades(engine_model: MakeEngine) -> None:
+    engine = engine_model(rows=8)
+    add(engine, [1, 2, 3])
+    engine.run()
+    seen = engine.scheduler.masks.expected
+    assert seen > masks.USUAL_RUN  # its runs have six
+    for _ in range(7):
+        engine.add([1, 2, 3], max_tokens=20)
+    add(engine, [1, 2, 3])
+    engine.run()
+    assert masks.USUAL_RUN < engine.scheduler.masks.expected < seen
+
+
 def test_a_stop_token_within_a_run_is_sampled_and_ends_it(engine_model: MakeEngine) -> None:
     engine = engine_model()
     stop = engine.lone_tokens([1, 2, 3], structured_outputs="runs", max_tokens=20)[5]
@@ -119,7 +151,7 @@ def test_runs_of_n_samples_after_preemption_and_behind_cached_blocks(
 def test_a_row_that_is_aborted_within_a_run_is_handed_on(engine_model: MakeEngine) -> None:
     engine = engine_model(rows=1)
     first = add(engine, [1, 2, 3])
-    engine.step_until(lambda: engine.scheduler.masks.forced)
+    engine.step_until(lambda: np.count_nonzero(engine.scheduler.rows.forced))
     engine.end(first)
     second = add(engine, [4, 5, 6])
     engine.run()
@@ -132,15 +164,18 @@ def test_a_run_that_is_lost_with_its_step_is_found_again(
 ) -> None:
     engine = engine_model()
     handle = add(engine, [1, 2, 3])
-    engine.step_until(lambda: engine.scheduler.masks.forced)
     whole = getattr(engine.device, method)
+    failed = []
 
     def short(plan: Any) -> Any:
-        monkeypatch.setattr(engine.device, method, whole)
+        if plan.forced is None or failed:
+            return whole(plan)
+        failed.append(plan)
         raise MemoryError
 
     monkeypatch.setattr(engine.device, method, short)
     engine.run()
+    assert failed
     assert len(engine.heard[handle].tokens) == 20
 
 

@@ -106,6 +106,43 @@ def test_output_that_a_grammar_does_not_take_ends_its_request(
     assert engine.heard[handle].finish is FinishReason.ERROR
 
 
+@pytest.mark.parametrize(("overlap", "ahead"), [(True, 1), (False, 0)])
+def test_a_forward_pass_runs_while_news_are_delivered(
+    engine_model: Callable[..., EngineModel],
+    monkeypatch: pytest.MonkeyPatch,
+    overlap: bool,
+    ahead: int,
+) -> None:
+    engine = engine_model(overlap=overlap)
+    called = []
+    for method in ("forward", "sample"):
+        whole = getattr(engine.device, method)
+
+        def noted(plan: Any, method: str = method, whole: Any = whole) -> Any:
+            called.append(method)
+            return whole(plan)
+
+        monkeypatch.setattr(engine.device, method, noted)
+    handle = engine.add([1, 2, 3], max_tokens=8, structured_outputs="one")
+    for count in range(1, 6):
+        engine.step_until(lambda: len(engine.heard[handle].tokens) == count)  # noqa: B023
+        assert called.count("forward") - called.count("sample") == ahead
+    engine.run()
+    assert called.count("forward") == called.count("sample") == 8
+
+
+def test_an_output_that_is_ended_between_the_halves_of_a_step_goes(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model(rows=1)
+    first = engine.add([1, 2, 3], max_tokens=8, structured_outputs="one")
+    engine.step_until(lambda: len(engine.heard[first].tokens) == 2)
+    engine.end(first)
+    second = engine.add([4, 5], max_tokens=8, structured_outputs="one")
+    engine.run()
+    assert len(engine.heard[second].tokens) == 8
+
+
 def test_plans_without_constrained_rows_have_no_masks(
     engine_model: Callable[..., EngineModel],
 ) -> None:
