@@ -1,8 +1,8 @@
 """The overlapped step: step N+1 is planned and launched before step N's tokens reach the CPU.
 
 Where rows have masks, a step is launched in two halves, since its masks need the tokens of the step
-before: the forward pass, and sampling in the next turn. Between the two the device computes, and
-whoever drives the loop has the time to deliver news and take requests in.
+before: the forward pass, and sampling in the next turn. Between the two the device computes, a
+thread makes the masks, and whoever drives the loop delivers news and takes requests in.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class CoreLoop:
     def _turn(self) -> StepNews | None:
         plan = self._launching
         try:
-            if plan is not None and not self._launch_sampling(plan):
-                return None
+            if plan is not None:
+                self._launch_sampling(plan)
             plan = None
             plan = self.scheduler.schedule()
             if plan is not None:
@@ -142,19 +142,30 @@ class CoreLoop:
             self._watcher.launched(plan)
         with self._forgotten_if_it_fails(plan):
             self.runner.forward(plan)
+            if plan.masked is not None and not self._begin_masks(plan):
+                return
         if plan.masked is None or self._depth == 1:
             self._launch_sampling(plan)
 
-    def _launch_sampling(self, plan: StepPlan) -> bool:
-        """Launch the second half of a step; False if one before it has failed, and it is lost."""
+    def _begin_masks(self, plan: StepPlan) -> bool:
+        """Take in the steps before `plan`, which computes meanwhile, and begin to make its masks of
+        what they brought; False if one of them has failed, and `plan` is lost with it."""
+        while self._in_flight:
+            self._early = _joined(self._early, self._retire())
+        if self._launching is None:
+            return False
+        self.scheduler.masks.begin(plan)
+        return True
+
+    def _launch_sampling(self, plan: StepPlan) -> None:
+        """Launch the second half of a step."""
         with self._forgotten_if_it_fails(plan):
-            if plan.masked is not None and not self._fill_masks(plan):
-                return False
+            stuck = self.scheduler.masks.finish(plan)
+            self._fail([(each, GRAMMAR_DEAD_END) for each in stuck])
             handle = self.runner.sample(plan)
         self._launching = None
         self._in_flight.append((plan, handle))
         self.scheduler.launched(plan)
-        return True
 
     @contextmanager
     def _forgotten_if_it_fails(self, plan: StepPlan) -> Iterator[None]:
@@ -165,17 +176,6 @@ class CoreLoop:
                 self._launching = None
                 self._tell_retired(plan)
             raise
-
-    def _fill_masks(self, plan: StepPlan) -> bool:
-        """Take in the steps before `plan`, which computes meanwhile, and make its masks of what
-        they brought; False if one of them has failed, and `plan` is lost with it."""
-        while self._in_flight:
-            self._early = _joined(self._early, self._retire())
-        if self._launching is None:
-            return False
-        stuck = self.scheduler.masks.fill_masks(plan)
-        self._fail([(each, GRAMMAR_DEAD_END) for each in stuck])
-        return True
 
     def _fail(self, samples: list[tuple[Sequence, str]]) -> None:
         """End samples with an error, each by its sentence."""

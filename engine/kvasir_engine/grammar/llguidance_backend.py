@@ -7,8 +7,9 @@ Its masks of strings cost less than xgrammar's, and the length of a string costs
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -22,6 +23,10 @@ from kvasir_engine.step_plan import Int32Array
 SPACE = rf"[ \n]{{0,{MAX_WHITESPACE}}}"
 _NUM_BYTES = 1 << 20
 """Estimate of a grammar's memory beside its text; the library does not tell it."""
+_MAX_BUILT = 8
+"""States of a grammar that share nothing."""
+_CHEAP_SECONDS = 0.003
+"""CPU time that building another one may take, on the thread that takes requests in."""
 _CACHED_TEXTS = 4096
 _CACHED_BYTES = 256
 """The longest text whose tokens are kept."""
@@ -103,17 +108,34 @@ class GuidanceMatcher:
 
 
 class GuidanceGrammar:
-    """Grammar."""
+    """Grammar, and the library's states that its samples begin with.
 
-    def __init__(self, compiled: LLMatcher, num_bytes: int, hidden: int) -> None:
-        self._compiled = compiled
+    Copies of a state share what the library finds out about strings as it goes, and a lock: their
+    masks are made one after the other. So several states are built for samples that run side by
+    side.
+    """
+
+    def __init__(self, build: Callable[[], LLMatcher], num_bytes: int, hidden: int) -> None:
+        """`build` makes a state anew; it raises ValueError where it cannot."""
+        began = time.thread_time()
+        self._built = [build()]
+        self._is_cheap = time.thread_time() - began <= _CHEAP_SECONDS
+        self._build = build
+        self._copied = 0
         self.num_bytes = num_bytes
         self._hidden = hidden
 
     def matcher(self, stop_ids: Sequence[int]) -> GuidanceMatcher:
         """Grammar.matcher."""
-        # Copies share what the library finds out about strings as it goes.
-        return GuidanceMatcher(self._compiled.deep_copy(), stop_ids, self._hidden)
+        if self._copied and self._is_cheap and len(self._built) < _MAX_BUILT:
+            self._built.append(self._build())
+        self._copied += 1
+        begun = self._built[self._copied % len(self._built)]
+        return GuidanceMatcher(begun.deep_copy(), stop_ids, self._hidden)
+
+    def trial(self) -> LLMatcher:
+        """Return a state to be used once."""
+        return self._built[0].deep_copy()
 
 
 class GuidanceBackend:
@@ -132,15 +154,16 @@ class GuidanceBackend:
         what the library does not enforce."""
         try:
             grammar = _grammar(constraint)
-            compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
+            build = partial(LLMatcher, self._tokenizer, grammar, log_level=0, limits=_LIMITS)
+            compiled = GuidanceGrammar(build, _NUM_BYTES + len(grammar), self._hidden)
         except ValueError as error:
             raise ConstraintError(str(error)) from error
-        _check(compiled)
-        self._try(compiled.deep_copy())
-        return GuidanceGrammar(compiled, _NUM_BYTES + len(grammar), self._hidden)
+        self._try(compiled.trial())
+        return compiled
 
     def _try(self, matcher: LLMatcher) -> None:
         """Raise ConstraintError where no output begins, or its first token exceeds the limits."""
+        _check(matcher)
         mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         _check(matcher)
         allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))

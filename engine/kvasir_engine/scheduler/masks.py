@@ -15,6 +15,7 @@ runs are followed only where that step has chunks anyway, or where they spare th
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,9 +55,27 @@ class _Run:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Masks of a step that a thread fills."""
+
+    plan: StepPlan
+    going: list[int]
+    """Indices into `plan.masked` of the rows that had not finished, of which these are the
+    sequences."""
+    sequences: list[Sequence]
+    stuck: list[Sequence]
+    """Those whose grammar did not take in their output."""
+    filled: Future[tuple[Int32Array, Int64Array]]
+
+
 @dataclass(slots=True, eq=False)
 class MaskPlanner:
-    """Fill plans' masks from the rows' matchers."""
+    """Fill plans' masks from the rows' matchers.
+
+    The libraries fill them without the interpreter's lock. Between `begin` and `finish` nothing
+    else may touch the matchers.
+    """
 
     rows: RowTable
     words: int
@@ -66,19 +85,34 @@ class MaskPlanner:
     """Row, index and token of what the next plan appends to rows' histories."""
     expected: float = USUAL_RUN
     """Forced tokens of a run, as the last runs were; what is not seen fades."""
+    _begun: _Begun | None = None
+    _thread: Executor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="masks")
+    )
 
-    def fill_masks(self, plan: StepPlan) -> list[Sequence]:
-        """Give `plan` its masks; every step before it has been taken in. Return the sequences that
-        no token can go on: whoever samples for them drops the result."""
+    def begin(self, plan: StepPlan) -> None:
+        """Begin to make the masks of `plan`, on a thread, while whoever called goes on; every step
+        before it has been taken in."""
         if plan.masked is None:
-            return []
+            return
         t = self.rows
-        masks: Int32Array = np.full((len(plan.masked), self.words), ANY_TOKEN, dtype=np.int32)
         rows = plan.sample_rows[plan.masked].tolist()
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not (self._catch_up(each) or self._set_free(each))]
-        filled, set_words = self._filled(sequences)
+        filled = self._thread.submit(self._filled, [_matcher(each) for each in sequences])
+        self._begun = _Begun(plan, going, sequences, stuck, filled)
+
+    def finish(self, plan: StepPlan) -> list[Sequence]:
+        """Give `plan` its masks, which were begun. Return the sequences that no token can go on:
+        whoever samples for them drops the result."""
+        begun, self._begun = self._begun, None
+        if plan.masked is None:
+            return []
+        if begun is None or begun.plan is not plan:
+            raise AssertionError(f"the masks of step {plan.step_id} were not begun.")
+        filled, set_words = begun.filled.result()
+        sequences, stuck = begun.sequences, begun.stuck
         only = only_tokens(filled, set_words)
         if self._pays(len(only), len(plan.sample_rows)):
             runs = self._runs(sequences, only)
@@ -86,11 +120,15 @@ class MaskPlanner:
         empty = np.flatnonzero(set_words == 0)
         stuck += [sequences[i] for i in empty.tolist() if not self._set_free(sequences[i])]
         filled[empty] = ANY_TOKEN
-        masks[going] = filled
+        plan.masks = filled
+        if len(filled) < len(plan.masked):
+            # Rows that had finished.
+            plan.masks = np.full((len(plan.masked), self.words), ANY_TOKEN, dtype=np.int32)
+            plan.masks[begun.going] = filled
+        t = self.rows
         over = [each.row for each in sequences if is_over(_matcher(each))]
         t.masked_from[over] = NEVER
-        plan.masks = masks
-        return list(dict.fromkeys(stuck))
+        return [each for each in dict.fromkeys(stuck) if not t.finished[each.row]]
 
     def take_forced(self) -> Int32Array | None:
         """Remove and return what the next plan appends, [n, 3]; None = nothing."""
@@ -100,11 +138,11 @@ class MaskPlanner:
         self.forced.clear()
         return taken
 
-    def _filled(self, sequences: list[Sequence]) -> tuple[Int32Array, Int64Array]:
-        """Masks of the tokens behind all that the sequences' matchers have taken in, and how many
-        words of each allow any."""
-        filled: Int32Array = np.zeros((len(sequences), self.words), dtype=np.int32)
-        self.fill([_matcher(each) for each in sequences], filled)
+    def _filled(self, matchers: list[GrammarMatcher]) -> tuple[Int32Array, Int64Array]:
+        """Masks of the tokens behind all that matchers have taken in, and how many words of each
+        allow any."""
+        filled: Int32Array = np.zeros((len(matchers), self.words), dtype=np.int32)
+        self.fill(matchers, filled)
         return filled, np.count_nonzero(filled, axis=1)
 
     def _pays(self, runs: int, num_rows: int) -> bool:
@@ -125,7 +163,7 @@ class MaskPlanner:
         for index, token in only.items():
             sequence = sequences[index]
             request = sequence.request
-            if request.params.logprobs is None:
+            if request.params.logprobs is None and not self.rows.finished[sequence.row]:
                 left = int(self.rows.limit[sequence.row] - self.rows.known[sequence.row])
                 room = min(left - 1, 1 + MAX_FORCED)
                 run = _Run(sequence, [], request.all_stop_ids(), room)
@@ -138,7 +176,7 @@ class MaskPlanner:
         going = runs
         while going:
             going = [each for each in going if _matcher(each.sequence).accept(each.tokens[-1])]
-            only = only_tokens(*self._filled([each.sequence for each in going]))
+            only = only_tokens(*self._filled([_matcher(each.sequence) for each in going]))
             going = [each for i, each in enumerate(going) if each.take(only.get(i))]
         t = self.rows
         for run in runs:

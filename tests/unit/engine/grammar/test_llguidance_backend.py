@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvasir_engine.grammar import llguidance_backend
 from kvasir_engine.grammar.constraint import Constraint, ConstraintKind, parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.llguidance_backend import GuidanceBackend, GuidanceMatcher
@@ -188,3 +189,46 @@ def test_a_grammar_knows_about_its_size(backend: GuidanceBackend) -> None:
     text = json.dumps({"json": {"enum": ["a" * 10_000]}})
     small = backend.compile(parse_constraint('{"json_object": true}'))
     assert backend.compile(parse_constraint(text)).num_bytes > small.num_bytes + 9_000
+
+
+def test_samples_side_by_side_share_no_lock(backend: GuidanceBackend) -> None:
+    grammar = backend.compile(parse_constraint('{"json": {"type": "string"}}'))
+    taken = [grammar.matcher([END]) for _ in range(3 * llguidance_backend._MAX_BUILT)]
+    assert len(grammar._built) == llguidance_backend._MAX_BUILT
+    for matcher in taken:
+        assert matcher.accept(ord('"'))
+        assert not matcher.accept(END)
+
+
+def test_a_sample_alone_has_one_state_built(backend: GuidanceBackend) -> None:
+    grammar = backend.compile(parse_constraint('{"json": {"type": "string"}}'))
+    grammar.matcher([END])
+    assert len(grammar._built) == 1
+
+
+def test_what_takes_long_to_build_is_built_once(
+    backend: GuidanceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llguidance_backend, "_CHEAP_SECONDS", 0.0)
+    grammar = backend.compile(parse_constraint('{"json": {"type": "string"}}'))
+    for _ in range(3):
+        grammar.matcher([END])
+    assert len(grammar._built) == 1
+
+
+def test_tokens_of_forced_texts_are_looked_up_once(
+    backend: GuidanceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = llguidance_backend._Vocabulary(ByteTokenizer(), BYTES + 1, END)
+    asked: list[str] = []
+    encode = vocabulary._encode
+
+    def noted(text: str, **how: Any) -> list[int]:
+        asked.append(text)
+        return encode(text, **how)
+
+    monkeypatch.setattr(vocabulary, "_encode", noted)
+    long = b"x" * (llguidance_backend._CACHED_BYTES + 1)
+    assert vocabulary(b"name") == vocabulary(b"name")
+    assert vocabulary(long) == vocabulary(long)
+    assert asked == ["name", long.decode(), long.decode()]

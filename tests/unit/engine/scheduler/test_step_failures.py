@@ -59,7 +59,8 @@ PLACES: list[tuple[type, str]] = [
     (ForkPlanner, "part"),
     (PlanBuilder, "build"),
     (BeamRequests, "hear"),
-    (MaskPlanner, "fill_masks"),
+    (MaskPlanner, "begin"),
+    (MaskPlanner, "finish"),
     (FakeMatcher, "accept"),
     (FakeMatcher, "fill"),
 ]
