@@ -1,8 +1,10 @@
 """The overlapped step: step N+1 is planned and launched before step N's tokens reach the CPU.
 
 Where rows have masks, a step is launched in two halves, since its masks need the tokens of the step
-before: the forward pass, and sampling in the next turn. Between the two the device computes, a
-thread makes the masks, and whoever drives the loop delivers news and takes requests in.
+before: the forward pass, and sampling in the next turn. Between the two the device computes, while
+masks are made and whoever drives the loop delivers news and takes requests in. (A thread that fills
+masks meanwhile costs more by taking turns with this one than it saves: 5 % of the tokens a second
+of 64 rows on an H200.)
 """
 
 from __future__ import annotations

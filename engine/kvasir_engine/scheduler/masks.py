@@ -15,7 +15,6 @@ runs are followed only where that step has chunks anyway, or where they spare th
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,7 +56,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Masks of a step that a thread fills."""
+    """Masks of a step."""
 
     plan: StepPlan
     going: list[int]
@@ -66,16 +65,13 @@ class _Begun:
     sequences: list[Sequence]
     stuck: list[Sequence]
     """Those whose grammar did not take in their output."""
-    filled: Future[tuple[Int32Array, Int64Array]]
+    filled: tuple[Int32Array, Int64Array]
+    """The masks, and how many words of each allow any token."""
 
 
 @dataclass(slots=True, eq=False)
 class MaskPlanner:
-    """Fill plans' masks from the rows' matchers.
-
-    The libraries fill them without the interpreter's lock. Between `begin` and `finish` nothing
-    else may touch the matchers.
-    """
+    """Fill plans' masks from the rows' matchers."""
 
     rows: RowTable
     words: int
@@ -86,13 +82,10 @@ class MaskPlanner:
     expected: float = USUAL_RUN
     """Forced tokens of a run, as the last runs were; what is not seen fades."""
     _begun: _Begun | None = None
-    _thread: Executor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="masks")
-    )
 
     def begin(self, plan: StepPlan) -> None:
-        """Begin to make the masks of `plan`, on a thread, while whoever called goes on; every step
-        before it has been taken in."""
+        """Make the masks of `plan`, which is given them by `finish`; every step before it has been
+        taken in."""
         if plan.masked is None:
             return
         t = self.rows
@@ -100,7 +93,7 @@ class MaskPlanner:
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not (self._catch_up(each) or self._set_free(each))]
-        filled = self._thread.submit(self._filled, [_matcher(each) for each in sequences])
+        filled = self._filled([_matcher(each) for each in sequences])
         self._begun = _Begun(plan, going, sequences, stuck, filled)
 
     def finish(self, plan: StepPlan) -> list[Sequence]:
@@ -111,7 +104,7 @@ class MaskPlanner:
             return []
         if begun is None or begun.plan is not plan:
             raise AssertionError(f"the masks of step {plan.step_id} were not begun.")
-        filled, set_words = begun.filled.result()
+        filled, set_words = begun.filled
         sequences, stuck = begun.sequences, begun.stuck
         only = only_tokens(filled, set_words)
         if self._pays(len(only), len(plan.sample_rows)):
