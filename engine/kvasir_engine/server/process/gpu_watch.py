@@ -11,14 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.server.gpu_faults.fault_page import FaultPage
 from kvasir_engine.server.server_settings import ServerSettings
-
-GPU_FAULT_STATUS: Final = 3
-"""Exit status of `kvasir serve` after a fault of its GPU."""
 
 _DRIVER = Path("/dev/nvidiactl")
 """Device of NVIDIA's driver, there in a container that has been given a GPU."""

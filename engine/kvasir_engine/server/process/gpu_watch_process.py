@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir.logs import configure_logging, get_logger
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.parent_death import die_with_parent
@@ -20,7 +21,6 @@ from kvasir_engine.server.gpu_faults.nvml_probe import NvmlProbe
 from kvasir_engine.server.gpu_faults.simulated_probe import SimulatedProbe
 from kvasir_engine.server.gpu_faults.xid_table import parse_xids
 from kvasir_engine.server.process.api_config import read_api_config
-from kvasir_engine.server.process.gpu_watch import GPU_FAULT_STATUS
 from kvasir_engine.server.server_settings import ServerSettings
 
 

@@ -22,14 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir_engine.core.channels import MAX_CLIENTS, CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.server.process.api_config import ApiConfig, write_api_config
-from kvasir_engine.server.process.gpu_watch import (
-    GPU_FAULT_STATUS,
-    GpuWatch,
-    start_gpu_watch,
-)
+from kvasir_engine.server.process.gpu_watch import GpuWatch, start_gpu_watch
 from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 

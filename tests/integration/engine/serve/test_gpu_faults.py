@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_engine.server.process.gpu_watch import GPU_FAULT_STATUS
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir_engine.sim.latency_model import PROFILES
 
 pytestmark = pytest.mark.slow

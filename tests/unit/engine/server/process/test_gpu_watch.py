@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.server.gpu_faults.fault_page import FaultPage
 from kvasir_engine.server.process import gpu_watch
-from kvasir_engine.server.process.gpu_watch import GPU_FAULT_STATUS, GpuWatch, start_gpu_watch
+from kvasir_engine.server.process.gpu_watch import GpuWatch, start_gpu_watch
 from kvasir_engine.server.server_settings import ServerSettings
 
 
