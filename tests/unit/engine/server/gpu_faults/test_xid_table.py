@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kvasir_engine.server.gpu_faults.xid_table import (
@@ -57,3 +60,13 @@ def test_a_bad_list_is_refused_with_its_flag(text: str) -> None:
 def test_a_long_list_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"--gpu-fault-xids takes at most 64 Xids, got 65\."):
         parse_xids(",".join("79" for _ in range(MAX_XIDS + 1)))
+
+
+def test_the_page_has_every_xid_in_its_row() -> None:
+    page = Path(__file__).parents[5].joinpath("docs/gpu_faults.md").read_text()
+    table, _, _ = page.partition("## What happens then")
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")]
+    ends = {int(x) for row in rows if "ends" in row[3] for x in re.findall(r"\d+", row[2])}
+    told = {int(x) for row in rows if "told" in row[3] for x in re.findall(r"\d+", row[2])}
+    assert ends == DRAIN_XIDS.keys()
+    assert told == OWN_XIDS.keys() | OBSERVED_XIDS.keys()
