@@ -45,7 +45,7 @@ class GpuFaultEnd(NamedTuple):
     at: str
     """Time of the end, as the kubelet says it."""
     reason: str
-    """What the engine said; "" = it is not known."""
+    """Reason as the engine said it; "" = it is not known."""
 
     @property
     def message(self) -> str:

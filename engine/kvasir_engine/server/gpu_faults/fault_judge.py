@@ -64,7 +64,7 @@ class _Seen:
 
 
 class FaultJudge:
-    """What has been seen so far."""
+    """Faults and states seen so far."""
 
     def __init__(
         self, drain_xids: frozenset[int], *, drains: bool = True, settle: float = SETTLE_SECONDS

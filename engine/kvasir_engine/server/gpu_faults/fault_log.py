@@ -1,4 +1,4 @@
-"""What is told of GPUs: a line in the log, and metrics."""
+"""Log and metrics of the faults of GPUs."""
 
 from __future__ import annotations
 

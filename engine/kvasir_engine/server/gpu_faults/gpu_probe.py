@@ -34,7 +34,7 @@ class GpuState:
     uncorrectable_errors: int | None = None
     """ECC errors since the driver was loaded."""
     slowdowns: frozenset[str] = frozenset()
-    """Of SLOWDOWNS: what lowers its clocks now."""
+    """Causes, of SLOWDOWNS, that lower its clocks now."""
 
 
 @dataclass(frozen=True, slots=True)
