@@ -20,6 +20,8 @@ LOOK_SECONDS = 1.0
 """Seconds that a look waits for events."""
 PAUSE_SECONDS = 0.2
 """Seconds between two looks, however many events there are."""
+_TROUBLE_PAUSES = 5
+"""Pauses more after a look that failed, which may take no time."""
 TIMEOUT_SECONDS = 10.0
 """Seconds after which a probe that does not answer is said to hang."""
 
@@ -91,6 +93,7 @@ class FaultWatch:
             else:
                 self._teller.trouble("error", str(seen))
                 troubled = True
+                time.sleep(_TROUBLE_PAUSES * self._pause)
             time.sleep(self._pause)
 
     def _take(self, sight: Sight) -> GpuFault | None:

@@ -105,8 +105,8 @@ class Engine:
         process = None if watch is None else watch.running
         if watch is None or process is None or (code := watch.note_end()) is None:
             return False
-        self.core.forget_gauges(process.pid)
         if not watch.fault and code != 0:
+            self.core.forget_gauges(process.pid)
             _say(f"the GPUs are watched no more ({_how(code)}).")
         return bool(watch.fault)
 
