@@ -1,16 +1,22 @@
 """Bytes that replicas get of a request."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet_secrets import FleetSecrets
-from kvasir_router.proxy.attempts.attempt import AttemptObserver, UpstreamRequest
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.process.components import RouterComponents
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
+from kvasir_router.proxy.client.connection import ClientConnection
+from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.resuming.obstacle import ObstacleError
-from kvasir_router.tasks import SupervisedTasks
+from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.query import Query
@@ -19,15 +25,20 @@ BODY = b'{"model": "m", "prompt": "a", "stream": true}'
 
 
 @pytest.fixture
-async def make_attempt(make_choice) -> Callable[..., UpstreamRequest]:
+async def make_attempt(make_choice) -> AsyncIterator[Callable[..., UpstreamRequest]]:
     """make_attempt(contract=..., engine=KVASIR): a request to a replica, not sent."""
+    router = RouterComponents(RouterSettings(config=Path("unused.yaml"), access_log=False))
+    gateway = router.gateway
 
     def made(*, contract: bool, engine: EngineKind = EngineKind.KVASIR) -> UpstreamRequest:
         model, choice = make_choice(engine=engine)
-        observer, tasks = AttemptObserver(), SupervisedTasks()
-        return UpstreamRequest(observer, make_query(), model, choice, contract, tasks, None)
+        query, client = make_query(), ClientConnection(gateway)
+        numbers, ticket = ModelMetrics(), Ticket(1, 2)
+        relay = Relay(gateway._relay_services, client, query, model, numbers, ticket)
+        return UpstreamRequest(relay._attempts, query, model, choice, contract, gateway.tasks, None)
 
-    return made
+    yield made
+    await router.close()
 
 
 def make_query(body: bytes = BODY, lora: str = "") -> Query:
