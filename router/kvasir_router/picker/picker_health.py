@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2
 FOLLOW_SECONDS = 0.2
 """Until those who watch are told of a change."""
 MAX_BYTES = 1024
-"""Of a message: a name that is watched is kept."""
+"""Limit of a message: a name that is watched is kept."""
 LIVENESS = "liveness"
 READINESS = "readiness"
 
