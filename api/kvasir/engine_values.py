@@ -3,7 +3,7 @@ fields. No pydantic."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 Device = Literal["auto", "cpu", "cuda", "sim"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -20,4 +20,6 @@ MIN_MODEL_LEN, MAX_MODEL_LEN = 2, 16_777_216
 """Tokens of the longest sequence: one of a prompt and one of output at least."""
 MAX_NUM_SEQS = 4096
 MAX_BATCHED_TOKENS = 1_048_576
+GPU_FAULT_STATUS: Final = 3
+"""Exit status of `kvasir serve` after a fault of its GPU."""
 MAX_SEED = 2**63 - 1

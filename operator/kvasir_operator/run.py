@@ -30,6 +30,7 @@ from kvasir_operator.controller.view import View
 from kvasir_operator.controller.watches import WatchError, Watching
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.departures.departures import Departures
+from kvasir_operator.departures.gpu_faults import GpuFaultEvents
 from kvasir_operator.health_server import serve
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.lora.lora_client import LoraClient
@@ -104,7 +105,9 @@ async def _lead(
     names = NameClaimer(cluster, view, settings, metrics)
     departures = Departures(cluster, view, settings.node_signals, metrics)
 
-    pod_changed = partial(_wake, gatekeeper, adapters, departures)
+    gpu_faults = GpuFaultEvents(cluster, view, metrics)
+
+    pod_changed = partial(_wake, gatekeeper, adapters, departures, gpu_faults)
     watching = Watching(view, queue, settings, pod_changed, departures.wake)
     reconciler = Reconciler(
         cluster, view, queue, observer, classes, names, adapters, settings, metrics
@@ -118,6 +121,7 @@ async def _lead(
             _follow_secret(settings, view, queue)
             tasks.create_task(gatekeeper.run())
             tasks.create_task(departures.run())
+            tasks.create_task(gpu_faults.run())
             tasks.create_task(adapters.run())
             tasks.create_task(autoscaler.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
@@ -140,10 +144,9 @@ async def _lead(
         await lora_client.close()
 
 
-def _wake(gatekeeper: ReadinessGates, adapters: LoraLoader, departures: Departures) -> None:
-    gatekeeper.wake()
-    adapters.wake()
-    departures.wake()
+def _wake(*woken: ReadinessGates | LoraLoader | Departures | GpuFaultEvents) -> None:
+    for each in woken:
+        each.wake()
 
 
 async def _check_crds(cluster: Cluster) -> None:

@@ -81,6 +81,16 @@ class Channels:
         return self.directory / "watch"
 
     @property
+    def fault_page(self) -> Path:
+        """Shared page that says whether a GPU has failed; it is there if one is watched."""
+        return self.directory / "fault-page"
+
+    @property
+    def gpu_fault(self) -> Path:
+        """File with one sentence on the fault of a GPU that ends the engine."""
+        return self.directory / "gpu-fault"
+
+    @property
     def metrics(self) -> Path:
         """prometheus_client's multi-process directory."""
         return self.directory / "metrics"
@@ -89,6 +99,13 @@ class Channels:
         """Return why the core ended, if it knew; empty otherwise."""
         try:
             return self.failure.read_text()
+        except OSError:
+            return ""
+
+    def read_gpu_fault(self) -> str:
+        """Return the fault that ends the engine; empty if there is none."""
+        try:
+            return self.gpu_fault.read_text()
         except OSError:
             return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.status import CorePhase, CoreStatus
 
 KILL_AFTER_SECONDS = 5.0
+GIVE_UP_SECONDS = 30.0
+"""Seconds that a killed core may take to go: it frees much memory, or hangs in the driver of a GPU
+that is lost, which nothing ends."""
 
 
 class CoreProcess:
@@ -56,14 +60,20 @@ class CoreProcess:
         """Reason for which the core ended, if it knew; empty otherwise."""
         return self.channels.read_failure()
 
+    def _kill(self) -> int:
+        self.process.kill()
+        try:
+            return self.process.wait(GIVE_UP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+
     def stop(self) -> int:
         """End it, by force if it does not listen, and remove the directory. Its exit status."""
         self.process.terminate()
         try:
             code = self.process.wait(KILL_AFTER_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+            code = self._kill()
         self._status.phase = CorePhase.DEAD
         shutil.rmtree(self.channels.directory, ignore_errors=True)
         return code

@@ -23,6 +23,7 @@ class ServerPhase(StrEnum):
 
     STARTING = "starting"
     READY = "ready"
+    GPU_FAULT = "gpu_fault"
     DRAINING = "draining"
     DEAD = "dead"
 
@@ -48,6 +49,20 @@ class Peers(Protocol):
         ...
 
 
+class Fault(Protocol):
+    """Fault of a GPU, for which the engine ends."""
+
+    @property
+    def is_set(self) -> bool:
+        """There is one."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Sentence on it."""
+        ...
+
+
 class Lifecycle:
     """Know whether requests are taken, and end those that outlast the drain."""
 
@@ -61,12 +76,16 @@ class Lifecycle:
         """None until the core serves."""
         self.peers: Peers | None = None
         """Set where the port is shared with further processes."""
+        self.fault: Fault | None = None
+        """Set where GPUs are watched."""
 
     @property
     def phase(self) -> ServerPhase:
         """The present phase."""
         if not self._client.alive:
             return ServerPhase.DEAD
+        if self.has_fault:
+            return ServerPhase.GPU_FAULT
         if self._draining:
             return ServerPhase.DRAINING
         if self.info is None or (self.peers is not None and not self.peers.all_ready):
@@ -82,6 +101,11 @@ class Lifecycle:
     def draining(self) -> bool:
         """True once the process has been told to stop."""
         return self._draining
+
+    @property
+    def has_fault(self) -> bool:
+        """True once a GPU has failed: the engine ends as soon as nothing runs, or soon."""
+        return self.fault is not None and self.fault.is_set
 
     @property
     def idle(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -85,6 +85,22 @@ class ServerSettings:
         30.0, "Seconds that running requests get after SIGTERM.", OPS, min=0
     )
     stuck_after: float = flag(120.0, "Seconds of one step after which /live fails.", OPS, min=1)
+    gpu_faults: Literal["drain", "log", "off"] = flag(
+        "drain", "After a GPU's fault: end when requests have gone elsewhere, or only tell.", OPS
+    )
+    """A fault that raises no error in CUDA, as the driver tells it; off = nothing is watched."""
+    gpu_fault_xids: str = flag(
+        "", "Xids that are such faults, as 48,79; default: those of docs/gpu_faults.md.", OPS
+    )
+    gpu_fault_settle: float = flag(
+        300.0, "Seconds after the start in which no GPU's fault ends the engine.", OPS, min=0
+    )
+    gpu_fault_timeout: float = flag(
+        10.0, "Most seconds that running requests get after a GPU's fault.", OPS, min=0
+    )
+    sim_gpu_fault: Path | None = flag(
+        None, "With --device sim: a file, each line of which happens to the GPU: xid 79.", OPS
+    )
     metrics_prefix: str = flag("kvasir_", "Of the metrics' names.", OPS)
     created: int = field(default_factory=lambda: int(time.time()))
     """Unix time of the engine's start, the same in all of its API processes."""

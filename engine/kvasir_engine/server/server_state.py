@@ -26,6 +26,7 @@ from kvasir_engine.server.server_settings import ServerSettings
 
 _NOT_READY = {
     ServerPhase.STARTING: "The model is still loading; /ready says when it serves.",
+    ServerPhase.GPU_FAULT: "A GPU has failed; the server ends and admits no new requests.",
     ServerPhase.DRAINING: "The server is shutting down and admits no new requests.",
     ServerPhase.DEAD: "The engine has ended.",
 }
@@ -127,7 +128,9 @@ class ServerState:
 
     def _not_ready(self) -> ApiError:
         phase = self.lifecycle.phase
-        return ApiError(503, _NOT_READY[phase], code=phase.value, headers={"retry-after": "1"})
+        # To whoever asks it is the same: go elsewhere
+        code = ServerPhase.DRAINING if phase is ServerPhase.GPU_FAULT else phase
+        return ApiError(503, _NOT_READY[phase], code=code.value, headers={"retry-after": "1"})
 
     def check_model(self, name: str | None) -> None:
         """Raise a 404 for a model that is not served here."""

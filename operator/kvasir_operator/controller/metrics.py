@@ -90,6 +90,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._gpu_faults = Counter(
+            "kvasir_operator_gpu_faults",
+            "Engines that ended for a fault of their GPU.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
+
     def reconciled(self, result: str, seconds: float, waiting: int) -> None:
         """Count one reconcile that ended: ok, retry or error."""
         self._reconciles.labels(result).inc()
@@ -112,6 +119,10 @@ class Metrics:
         """Note how many engine pods will end."""
         for reason in (labels.NODE_LEAVES, labels.NODE_ENDS, labels.POD_ASKS):
             self._leaving.labels(reason).set(by_reason.get(reason, 0))
+
+    def gpu_fault(self, key: Key) -> None:
+        """Count an engine of an LLMDeployment that ended for a fault of its GPU."""
+        self._gpu_faults.labels(*key).inc()
 
     def ready(self, key: Key, is_ready: bool, wanted: int) -> None:
         """Note whether an LLMDeployment is Ready, and the replicas that it asks for."""
@@ -138,9 +149,9 @@ class Metrics:
 
     def gone(self, key: Key) -> None:
         """An LLMDeployment is no more."""
-        for gauge in (self._ready, self._wanted):
+        for metric in (self._ready, self._wanted, self._gpu_faults):
             with suppress(KeyError):
-                gauge.remove(key.namespace, key.name)
+                metric.remove(key.namespace, key.name)
         self.canary(key, "", None)
 
     def text(self) -> bytes:

@@ -135,6 +135,9 @@ class LoadFeed:
             LoadReport(load.running, load.waiting, load.inflight_tokens, load.kv_usage, now)
         )
         self._spoke(replica, now)
+        if load.leaving:
+            replica.heard(LoadStreamState.LEAVING)
+            return
         ready = load.ready and not load.draining
         replica.heard(LoadStreamState.READY if ready else LoadStreamState.NOT_READY)
 

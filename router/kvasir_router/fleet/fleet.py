@@ -130,8 +130,8 @@ class Fleet:
             replica = model.replicas[key]
             replica.draining = replica_spec.draining
             replica.adapters = replica_spec.adapters
-            if replica.departure is not replica_spec.departure:
-                replica.departure = replica_spec.departure
+            if replica.told_departure is not replica_spec.departure:
+                replica.told_departure = replica_spec.departure
                 changed.append(replica)
         model.refresh()
         # Not before: a stream that moves must not choose another replica that leaves

@@ -233,4 +233,4 @@ def _reason(error: OSError | TimeoutError) -> str:
 
 
 def _speaks(replica: Replica) -> bool:
-    return replica.load_stream_state in (LoadStreamState.READY, LoadStreamState.NOT_READY)
+    return replica.load_stream_state not in (LoadStreamState.NONE, LoadStreamState.SILENT)

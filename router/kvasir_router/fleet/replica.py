@@ -45,6 +45,9 @@ class LoadStreamState(Enum):
     NOT_READY = "not_ready"
     """Draining or asleep."""
 
+    LEAVING = "leaving"
+    """It says that it ends within seconds, as for a fault of its GPU."""
+
     SILENT = "silent"
     """It spoke, and stopped."""
 
@@ -97,7 +100,7 @@ class Replica:
         """Called when it is full, or is no longer, and nothing else has changed."""
         self.breaker = CircuitBreaker()
         self.draining = spec.draining
-        self.departure = spec.departure
+        self.told_departure = spec.departure
         """Its expected end, as discovery says now."""
         self.adapters = spec.adapters
         """LoRA adapters that it holds; None = all of its model's."""
@@ -131,6 +134,12 @@ class Replica:
     def holds(self, adapter: str) -> bool:
         """Return whether it serves the LoRA adapter; "" is the model itself."""
         return not adapter or self.adapters is None or adapter in self.adapters
+
+    @property
+    def departure(self) -> Departure:
+        """Its expected end, as discovery says, or as itself does."""
+        leaving = self.load_stream_state is LoadStreamState.LEAVING
+        return Departure.NOW if leaving else self.told_departure
 
     @property
     def full(self) -> bool:
@@ -246,6 +255,8 @@ class Replica:
         if self.health is Health.READY and load_stream_state is not LoadStreamState.READY:
             self.health = _HEALTH_BY_LOAD_STREAM[load_stream_state]
             self._changed()
+        if load_stream_state is LoadStreamState.LEAVING:
+            self.give_streams_away()
 
     def _become(self, health: Health) -> None:
         if health is Health.DOWN and self.health is not Health.DOWN:
@@ -285,6 +296,7 @@ _HEALTH_BY_LOAD_STREAM = {
     LoadStreamState.NONE: Health.READY,
     LoadStreamState.READY: Health.READY,
     LoadStreamState.NOT_READY: Health.NOT_READY,
+    LoadStreamState.LEAVING: Health.NOT_READY,
     LoadStreamState.SILENT: Health.SUSPECT,
 }
 """The health of a replica whose probe succeeded."""

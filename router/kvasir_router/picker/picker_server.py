@@ -20,6 +20,7 @@ from kvasir.wire.proto.ext_proc.v3 import external_processor_pb2 as pb
 from kvasir_router.file_watch import FileWatch
 from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.picker.gateway_address import gateway_of
+from kvasir_router.picker.picker_health import FOLLOW_SECONDS, PickerHealth
 from kvasir_router.picker.picker_metrics import PickerCounts
 from kvasir_router.picker.pool import Pool
 from kvasir_router.picker.processing import Processing, ProcessingError
@@ -48,6 +49,7 @@ class PickerServer:
         self._pool = Pool(self._settings.namespace, self._settings.target_port)
         self._tasks = gateway.tasks.child()
         self._server: Any = None
+        self._health = PickerHealth(SERVICE, lambda: gateway.ready)
         self.counts = PickerCounts()
         gateway.metrics.register(self.counts.families)
 
@@ -69,7 +71,7 @@ class PickerServer:
             response_serializer=pb.ProcessingResponse.SerializeToString,
         )
         handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
-        self._server.add_generic_rpc_handlers((handler,))
+        self._server.add_generic_rpc_handlers((handler, self._health.handler()))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if settings.cert is None or settings.key is None:
@@ -82,13 +84,16 @@ class PickerServer:
             raise OSError(
                 f"cannot listen on {address}: {error}; see --endpoint-picker-port"
             ) from None
+        await self._health.refresh()
         await self._server.start()
+        self._tasks.keep("picker health", self._health.follow, every=FOLLOW_SECONDS)
         _log.info("endpoint picker listening", port=bound, tls=settings.cert is not None)
         return bound
 
     async def close(self) -> None:
         """Take no more streams. Those under way go on until `stop`."""
         if self._server is not None:
+            await self._health.refresh()
             seconds = self._gateway.settings.drain_timeout
             self._tasks.run("endpoint picker", self._server.stop(seconds))
             await asyncio.sleep(0)

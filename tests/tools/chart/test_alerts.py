@@ -78,6 +78,7 @@ FAULTS = {
         f'kvasir_router_queue_refusals_total{{{MODEL},reason="full"}}': "0+60x180"
     },
     "KvasirQueueLong": {f"kvasir_router_waiting_requests{{{MODEL}}}": "0+0x60 3+0x120"},
+    "KvasirGpuFaults": {f"kvasir_operator_gpu_faults_total{{{DEPLOYMENT}}}": "_x110 1+0x70"},
     "KvasirOperatorFails": {
         f'kvasir_operator_reconciles_total{{{OPERATOR},result="error"}}': "_x110 1+0x70"
     },

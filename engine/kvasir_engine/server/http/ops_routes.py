@@ -40,8 +40,12 @@ class OpsRoutes:
 
     async def ready(self, request: Request) -> Response:
         """Tell whether new requests are taken."""
-        phase = self._state.lifecycle.phase
-        return json_response({"status": phase.value}, 200 if phase is ServerPhase.READY else 503)
+        lifecycle = self._state.lifecycle
+        phase = lifecycle.phase
+        content = {"status": phase.value}
+        if phase is ServerPhase.GPU_FAULT and lifecycle.fault is not None:
+            content["reason"] = lifecycle.fault.reason
+        return json_response(content, 200 if phase is ServerPhase.READY else 503)
 
     async def load(self, request: Request) -> Response:
         """Return the whole engine's load, the same from every API process."""

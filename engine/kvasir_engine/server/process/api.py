@@ -23,6 +23,7 @@ from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.parent_death import die_with_parent
+from kvasir_engine.server.gpu_faults.fault_page import FaultPage
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
 from kvasir_engine.server.process.garbage_collection import collect_seldom, collect_when_idle
@@ -69,6 +70,8 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     state.lifecycle.peers = PeerReadiness(
         channels.directory, index, channels.read_config().num_clients
     )
+    if channels.fault_page.exists():
+        state.lifecycle.fault = FaultPage(channels.fault_page)
     collect_seldom()
     if client.serving:
         # In the place of one that has ended: the port's connections go to the others until then.
@@ -143,11 +146,16 @@ async def _until_stopped(
     if not asked:
         await asyncio.sleep(FLUSH_SECONDS)
     elif lifecycle.info is not None:  # while the core still loads there is nothing to finish
-        await lifecycle.drain(config.server.drain_timeout)
+        await lifecycle.drain(_drain_seconds(lifecycle, config))
     failed = died.done() or not asked
     died.cancel()
     stopping.cancel()
     return failed
+
+
+def _drain_seconds(lifecycle: Lifecycle, config: ApiConfig) -> float:
+    seconds = config.server.drain_timeout
+    return min(seconds, config.server.gpu_fault_timeout) if lifecycle.has_fault else seconds
 
 
 def listen(host: str, port: int) -> socket.socket:

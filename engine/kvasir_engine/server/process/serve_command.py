@@ -27,7 +27,8 @@ Examples:
 \b
 Environment: KVASIR_API_KEY, KVASIR_FLEET_SECRET, KVASIR_CACHE, KVASIR_LOG_LEVEL,
 HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE
-Ends with 0 after SIGTERM or Ctrl-C, 2 for settings that cannot work, 1 for a failure."""
+Ends with 0 after SIGTERM or Ctrl-C, 2 for settings that cannot work, 3 for a fault of its GPU,
+1 for any other failure."""
 
 _TAKES_SEVERAL = ("--served-model-name", "--api-key")
 

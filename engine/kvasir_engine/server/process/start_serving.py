@@ -15,6 +15,7 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
 from kvasir_engine.kv.prefix_seed import engine_seed
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
+from kvasir_engine.server.gpu_faults.xid_table import parse_xids
 from kvasir_engine.server.loaded_adapters import NO_LORA, SEVERAL_PROCESSES
 from kvasir_engine.server.process.api_config import ApiConfig
 from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
@@ -74,7 +75,11 @@ def start(
         raise SettingsError(
             f"--root-path must begin with / and not end with it, got {api.root_path!r}."
         )
-    _ = api.origins  # refused here, if they are
+    if api.sim_gpu_fault is not None and settings.device != "sim":
+        raise SettingsError("--sim-gpu-fault goes with --device sim; leave it out.")
+    # Refused here, if they are
+    _ = api.origins
+    parse_xids(api.gpu_fault_xids)
     try:
         # Read here once, so that a bad file is one sentence and not every process's traceback.
         name = load_served_model(api).name

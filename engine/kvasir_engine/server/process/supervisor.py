@@ -4,7 +4,8 @@ It imports neither torch nor the server, so that it can watch while both load. C
 started from its main thread and die with it. SIGTERM or SIGINT goes to the API processes, which
 drain; the core follows when they are gone. The core's end is everybody's. An API process that ends
 by itself is replaced: the core aborts what it had running when the next one of its number says
-hello. One that ends before the model serves, or too often, ends everything.
+hello. One that ends before the model serves, or too often, ends everything. After a fault of a GPU
+the API processes drain, for a short time, and the engine ends with a status of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 
+from kvasir.engine_values import GPU_FAULT_STATUS
 from kvasir_engine.core.channels import MAX_CLIENTS, CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.server.process.api_config import ApiConfig, write_api_config
+from kvasir_engine.server.process.gpu_watch import GpuWatch, start_gpu_watch
 from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 
@@ -49,6 +52,7 @@ class Engine:
     core: CoreProcess
     start_api: Callable[[int], subprocess.Popen[bytes]]
     drain_timeout: float
+    gpu_watch: GpuWatch | None = None
     apis: list[subprocess.Popen[bytes]] = field(init=False)
     _stop_asked: int = field(default=0, init=False)
     _restarts: dict[int, float] = field(default_factory=dict, init=False)
@@ -65,15 +69,19 @@ class Engine:
         previous = {n: signal.signal(n, self._on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(writer)
         try:
-            while not (self._stop_asked or self._has_failed()):
+            while not (self._stop_asked or self._has_failed() or self._gpu_failed()):
                 self._restart_due()
                 self._wait_for_event(reader)
+            if not self._stop_asked and self.gpu_watch is not None and self.gpu_watch.fault:
+                return self._leave(reader, self.gpu_watch)
             return self._drain(reader) if self._stop_asked else self._fail()
         finally:
             signal.set_wakeup_fd(-1)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             self._kill_apis()
+            if self.gpu_watch is not None:
+                self.gpu_watch.stop()
             self.core.stop()
             os.close(reader)
             os.close(writer)
@@ -91,6 +99,27 @@ class Engine:
                     return True
                 self._plan_restart(index, process)
         return len(self._ends) == MAX_ENDS and self._ends[-1] - self._ends[0] < ENDS_SECONDS
+
+    def _gpu_failed(self) -> bool:
+        watch = self.gpu_watch
+        process = None if watch is None else watch.running
+        if watch is None or process is None or (code := watch.note_end()) is None:
+            return False
+        if not watch.fault and code != 0:
+            self.core.forget_gauges(process.pid)
+            _say(f"the GPUs are watched no more ({_how(code)}).")
+        return bool(watch.fault)
+
+    def _leave(self, reader: int, watch: GpuWatch) -> int:
+        """End because of a GPU's fault, when requests have gone elsewhere or their time is up."""
+        seconds = self.drain_timeout = watch.drain_timeout
+        _say(
+            f"{watch.fault}. Requests have {seconds:g} s to go on elsewhere; then the engine ends."
+        )
+        self._drain(reader)
+        # Once more: the last lines are what Kubernetes keeps of a container that ended
+        _say(f"ended for a fault of its GPU: {watch.fault}.")
+        return GPU_FAULT_STATUS
 
     def _plan_restart(self, index: int, ended: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()
@@ -110,6 +139,8 @@ class Engine:
     def _wait_for_event(self, reader: int) -> None:
         """Return when a signal has come, a child has ended or a restart is due."""
         running = [p for index, p in enumerate(self.apis) if index not in self._restarts]
+        if self.gpu_watch is not None and self.gpu_watch.running is not None:
+            running.append(self.gpu_watch.running)
         descriptors = [os.pidfd_open(p.pid) for p in (self.core.process, *running)]
         try:
             poller = select.poll()
@@ -172,7 +203,8 @@ def start_engine(core: CoreConfig, api: ApiConfig) -> Engine:
         where = [str(running.channels.directory), str(index), str(os.getpid())]
         return subprocess.Popen([*command, *where], stdin=subprocess.DEVNULL)
 
-    return Engine(running, start_api, api.server.drain_timeout)
+    watch = start_gpu_watch(running.channels, api.server, core.settings.device)
+    return Engine(running, start_api, api.server.drain_timeout, watch)
 
 
 def check_port(host: str, port: int, flag: str) -> None:

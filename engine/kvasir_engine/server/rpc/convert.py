@@ -180,7 +180,7 @@ def _token_logprobs(entry: LogprobEntry) -> dict[str, Any]:
     }
 
 
-def load(snapshot: LoadSnapshot, *, ready: bool, draining: bool) -> pb.Load:
+def load(snapshot: LoadSnapshot, *, ready: bool, draining: bool, leaving: bool = False) -> pb.Load:
     """The load message."""
     return pb.Load(
         running=snapshot.running,
@@ -190,6 +190,7 @@ def load(snapshot: LoadSnapshot, *, ready: bool, draining: bool) -> pb.Load:
         step_age_seconds=snapshot.step_age_seconds,
         ready=ready,
         draining=draining,
+        leaving=leaving,
     )
 
 

@@ -147,7 +147,10 @@ class EngineService:
 
     def _load(self) -> pb.Load:
         return convert.load(
-            self._client.load(), ready=self._lifecycle.ready, draining=self._lifecycle.draining
+            self._client.load(),
+            ready=self._lifecycle.ready,
+            draining=self._lifecycle.draining,
+            leaving=self._lifecycle.has_fault,
         )
 
 
@@ -162,6 +165,7 @@ def _changed(sent: pb.Load | None, load: pb.Load) -> bool:
         or load.kv_usage != sent.kv_usage
         or load.ready != sent.ready
         or load.draining != sent.draining
+        or load.leaving != sent.leaving
     )
 
 

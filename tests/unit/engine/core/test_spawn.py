@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from kvasir_engine.core.channels import CoreConfig
-from kvasir_engine.core.spawn import CoreProcess
+from kvasir_engine.core.spawn import GIVE_UP_SECONDS, KILL_AFTER_SECONDS, CoreProcess
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.settings import make_settings
 
@@ -80,3 +81,21 @@ def test_a_setting_that_cannot_work_is_told_in_one_sentence(spawn) -> None:
     assert core.wait() == 2
     assert core.dead
     assert core.failure().startswith("--max-model-len 4096 is longer")
+
+
+def test_a_core_that_not_even_a_kill_ends_is_left_behind(
+    spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = spawn()
+    limits: list[float | None] = []
+
+    def held(timeout: float | None = None) -> int:
+        limits.append(timeout)
+        raise subprocess.TimeoutExpired("core", timeout or 0.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core.process, "wait", held)
+        assert core.stop() == -signal.SIGKILL
+    assert limits == [KILL_AFTER_SECONDS, GIVE_UP_SECONDS]
+    assert not core.channels.directory.exists()
+    assert core.process.wait() < 0

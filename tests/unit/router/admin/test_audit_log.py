@@ -77,7 +77,7 @@ async def test_a_defect_is_failed_and_long_details_are_left_out(
     start, client, eventually, monkeypatch
 ) -> None:
     router = await start()
-    monkeypatch.setattr(router.server.fleet, "set_policy", lambda *_: 1 / 0)
+    monkeypatch.setattr(router.server.fleet, "_make_policy", lambda *_: 1 / 0)
     change = {"policy": "kv_aware", "options": {"x": "y" * 2000}}
     await client.put(f"{router.admin_url}/policy/m", json=change, headers=HEADERS)
     [record] = await said(router, eventually, 1)

@@ -4,6 +4,8 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kvasir_router.admission.admission import OTHERS, Admission
 from kvasir_router.admission.admission_metrics import (
     MAX_KEYS,
@@ -12,6 +14,19 @@ from kvasir_router.admission.admission_metrics import (
     key_families,
     queue_families,
 )
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
+
+
+@pytest.fixture
+async def admission(tmp_path) -> Admission:
+    """Admission by a file of two keys."""
+    keys = tuple(ApiKey(id=name, hash=hash_key(name.encode())) for name in ("one", "another"))
+    path = tmp_path / "keys.yaml"
+    path.write_bytes(dump_keys(KeyFile(keys=keys)))
+    made = Admission(path)
+    assert made.keyring is not None
+    await made.keyring.load()
+    return made
 
 
 def samples(families: Any) -> dict[tuple[str, ...], float]:
@@ -43,17 +58,18 @@ def test_what_waits_and_what_a_model_has_used() -> None:
     }
 
 
-def test_what_tenants_use_is_added_up() -> None:
-    admission, meter = Admission(), TenantMeter()
-    assert not list(key_families(admission, meter)), "without keys there are no tenants"
-    keyring: Any = ["a key", "another"]
-    admission.keyring = keyring
+def test_without_keys_there_are_no_tenants() -> None:
+    assert not list(key_families(Admission(), TenantMeter()))
+
+
+async def test_what_tenants_use_is_added_up(admission) -> None:
+    meter = TenantMeter()
     meter.used("a", 200, 10, 4)
     meter.used("a", 200, 1, 2)
     meter.used("a", 429, 0, 0)
     meter.used("b", 500, 3, 0)
     admission.refusals.update({("", "unauthorized"): 6, ("a", "tokens_per_day"): 1})
-    admission.reads.update(ok=2, refused=1)
+    admission.reads = Counter(ok=2, refused=1)
     found = samples(key_families(admission, meter))
     assert {key[1:]: value for key, value in found.items() if len(key) > 1} == {
         ("", "unauthorized"): 6,
@@ -85,9 +101,8 @@ def test_tenants_beyond_a_thousand_share_a_series() -> None:
     assert (others.codes[200], others.prompt_tokens, others.completion_tokens) == (2, 10, 4)
 
 
-def test_one_name_may_be_refused_by_many_tenants() -> None:
-    admission, meter = Admission(), TenantMeter()
-    admission.keyring = []  # type: ignore[assignment]
+async def test_one_name_may_be_refused_by_many_tenants(admission) -> None:
+    meter = TenantMeter()
     for number in range(MAX_TENANTS + 2):
         admission.refusals[f"t{number}", "forbidden"] += 1
     found = samples(key_families(admission, meter))

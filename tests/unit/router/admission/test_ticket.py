@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kvasir_router.admission.limits import DAY, Allowance, KeyLimits
 from kvasir_router.admission.ticket import Priority, Ticket, output_estimate, prompt_estimate
+from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.long_bodies.media import Media
-
-
-class Limits:
-    """Notes what is settled."""
-
-    def __init__(self) -> None:
-        self.settled: list[tuple[float, ...]] = []
-
-    def settle(self, *numbers: float) -> None:
-        self.settled.append(numbers)
-
-
-def asked(**fields: Any) -> Any:
-    limits = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-    given = {**dict.fromkeys((*limits, "n")), **fields}
-    return SimpleNamespace(**given)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +32,27 @@ def test_bytes_of_an_answer_are_worth_tokens_up_to_what_was_allowed(
     assert ticket.used_tokens(streamed=streamed, sent_bytes=sent) == (70, output)
 
 
-def test_a_ticket_is_settled_once_by_prompt_and_output() -> None:
-    limits: Any = Limits()
+@pytest.mark.parametrize(
+    ("settled_at", "budget_used"),
+    [
+        (6.0, 100),
+        (DAY + 6.0, 0),  # what was set aside yesterday is not given back today
+    ],
+)
+def test_a_ticket_is_settled_once_by_prompt_and_output(
+    settled_at: float, budget_used: float
+) -> None:
+    limits = KeyLimits(Allowance(tokens_per_minute=600, tokens_per_day=1000), 0.0)
     ticket = Ticket(70, 300, limits=limits, admitted=5.0)
     assert ticket.estimate == 370
-    ticket.settle(100, 1.0, 2.0)
-    ticket.settle(100, 1.0, 2.0)
-    assert limits.settled == [(370, 100, 5.0, 1.0, 2.0)]
+    assert limits.admit(ticket.estimate, 0.0, ticket.admitted) is None
+    ticket.settle(100, 1.0, settled_at)
+    ticket.settle(100, 1.0, settled_at)
+    _, bucket, budget = limits.parts
+    assert bucket is not None
+    assert budget is not None
+    assert bucket.state == (100 - 10, 1.0), "a second has given back 10"
+    assert budget.state == (budget_used, settled_at // DAY)
 
 
 def test_a_prompt_is_estimated_from_its_bytes() -> None:
@@ -81,7 +80,7 @@ def test_a_prompt_is_estimated_from_its_bytes() -> None:
     ],
 )
 def test_an_answer_is_estimated_from_what_it_may_be(fields: dict[str, Any], tokens: int) -> None:
-    assert output_estimate(asked(**fields)) == tokens
+    assert output_estimate(Envelope(**fields)) == tokens
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,16 @@ async def test_an_engine_that_takes_nothing_says_so(
     await eventually(lambda: replica.load_stream_state is LoadStreamState.NOT_READY)
 
 
+async def test_an_engine_that_ends_soon_says_so(start_engine, listen, eventually) -> None:
+    engine = await start_engine()
+    replica = listen(engine)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
+    engine.load.leaving, engine.load.ready = True, False
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.LEAVING)
+    engine.load.leaving, engine.load.ready = False, True
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
+
+
 @pytest.mark.slow
 async def test_a_restarted_engine_is_heard_again_soon(start_engine, listen, eventually) -> None:
     begun: list[str] = []

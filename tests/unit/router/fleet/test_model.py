@@ -265,7 +265,7 @@ class TestDepartures:
     def leave(self):
         def leave(model: Model, *replicas: Replica, when: Departure = Departure.LATER) -> None:
             for replica in replicas:
-                replica.departure = when
+                replica.told_departure = when
             model.refresh()
 
         return leave

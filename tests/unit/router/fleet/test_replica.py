@@ -147,17 +147,51 @@ class TestDeparture:
     ) -> None:
         request = Request(replica)
         replica.health = health
-        replica.departure = departure
+        replica.told_departure = departure
         replica.give_streams_away()
         assert request.told == told
 
     async def test_each_probe_tells_those_that_found_no_place(self, replica: Replica) -> None:
         request = Request(replica)
         request.leaves = []
-        replica.departure = Departure.NOW
+        replica.told_departure = Departure.NOW
         for probes in (1, 2, 3):
             replica.observed(READY)
             assert request.told == probes
-        replica.departure = Departure.NONE
+        replica.told_departure = Departure.NONE
         replica.observed(READY)
         assert request.told == 3
+
+
+async def test_one_that_says_that_it_ends_gives_its_streams_away(replica: Replica) -> None:
+    request = Request(replica)
+    replica.heard(LoadStreamState.READY)
+    replica.observed(READY)
+    assert replica.departure is Departure.NONE
+    replica.heard(LoadStreamState.LEAVING)
+    assert (replica.departure, replica.health) == (Departure.NOW, NOT_READY)
+    assert request.told == 1, "at once"
+    again = Request(replica)
+    replica.observed(READY)
+    assert replica.health is NOT_READY, "a probe that was on its way is older"
+    assert again.told == 1
+
+
+async def test_the_next_process_at_its_address_stays(replica: Replica) -> None:
+    replica.heard(LoadStreamState.LEAVING)
+    replica.observed(READY)
+    replica.observed(DOWN)
+    assert replica.departure is Departure.NONE
+    replica.heard(LoadStreamState.READY)
+    replica.observed(READY)
+    assert (replica.departure, replica.health) == (Departure.NONE, READY)
+
+
+@pytest.mark.parametrize("told", Departure)
+async def test_what_discovery_says_counts_beside_its_own_word(
+    replica: Replica, told: Departure
+) -> None:
+    replica.told_departure = told
+    assert replica.departure is told
+    replica.heard(LoadStreamState.LEAVING)
+    assert replica.departure is Departure.NOW

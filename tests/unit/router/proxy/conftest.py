@@ -1,5 +1,6 @@
 """Routers in front of scripted replicas."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,35 @@ from support.broken_streams import BODY, PATH
 from support.redis_server import redis_server
 from support.routers.scripted_replies import after, ok, reset, silent, status
 
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+from kvasir_router.fleet.choice import Choice
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.model import Model
+from kvasir_router.policy.least_load import LeastLoad
+from kvasir_router.wire.upstream_pool import ConnectionPool
+
 __all__ = ["redis_server"]
+
+
+@pytest.fixture
+async def make_choice() -> Callable[..., tuple[Model, Choice]]:
+    """make_choice(replica_id="r0", engine=KVASIR): the model `m` with one replica at
+    10.0.0.1:8000, and the choice of that."""
+
+    def made(
+        replica_id: str = "r0", engine: EngineKind = EngineKind.KVASIR
+    ) -> tuple[Model, Choice]:
+        fleet = Fleet(
+            lambda spec: LeastLoad(),
+            lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
+            10,
+        )
+        spec = ReplicaSpec(replica_id, "10.0.0.1", 8000, engine=engine)
+        fleet.apply((ModelSpec("m", replicas=(spec,)),))
+        [(model, replica)] = fleet.replicas()
+        return model, Choice(replica)
+
+    return made
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from support.broken_streams import BODY, PATH, WORDS, engine, text_of
 
 from kvasir_router.discovery.specs import Departure, ModelSpec
-from kvasir_router.fleet.replica import Health
+from kvasir_router.fleet.replica import Health, LoadStreamState
 
 
 def departs(router: Any, *names: str, when: Departure = Departure.NOW) -> None:
@@ -115,3 +115,15 @@ async def test_the_last_replica_serves_until_its_end(routed, ask) -> None:
     router, _, _ = await routed(engine(), engine())
     departs(router, "r0", "r1")
     assert text_of(await ask(router)) == "".join(WORDS)
+
+
+async def test_a_stream_moves_when_its_engine_says_that_it_ends(told, ask) -> None:
+    router, second, began, left = await told()
+    answer = asyncio.ensure_future(ask(router))
+    await began.wait()
+    router.replica("m", "r0").heard(LoadStreamState.LEAVING)
+    assert text_of(await answer) == "".join(WORDS)
+    await left.wait()
+    assert json.loads(second.requests[0].body)["resume"]["output_token_ids"] == [0, 1]
+    assert await router.metric("retries_total", reason="departing") == 1
+    assert await router.metric("replica_leaving", replica="r0") == 1

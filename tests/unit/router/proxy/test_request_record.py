@@ -1,12 +1,16 @@
 """What a request's outcome says of its way."""
 
 import time
-from types import SimpleNamespace
-from typing import Any
 
+import msgspec
 import pytest
 
+from kvasir_router.admission.ticket import Ticket
 from kvasir_router.proxy.request_record import RequestRecord
+from kvasir_router.telemetry.model_metrics import ModelMetrics
+from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
 from kvasir_router.wire.usage import Usage
 
 
@@ -28,26 +32,27 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.fixture
-def make(clock):
+async def choice(make_choice):
+    """The choice of the replica `r0`."""
+    return make_choice()[1]
+
+
+@pytest.fixture
+async def make(clock, make_choice):
     """A record of a request that comes now, of a client that resumes a stream or not."""
 
     def made(*, resumed: bool = False) -> RequestRecord:
-        query: Any = SimpleNamespace(resumed=resumed)
-        nothing: Any = object()
-        return RequestRecord(query, nothing, nothing, nothing)
+        envelope = Envelope(resume=msgspec.Raw(b"true" if resumed else b""))
+        model, _ = make_choice()
+        return RequestRecord(Query(Request(), envelope), model, ModelMetrics(), Ticket(1, 2))
 
     return made
 
 
-def choice_of(replica_id: str) -> Any:
-    return SimpleNamespace(replica=SimpleNamespace(id=replica_id))
-
-
-def test_a_replicas_answer(make, clock) -> None:
+async def test_a_replicas_answer(make, choice, clock) -> None:
     record = make()
     record.status = 200
     clock.now = 101.0
-    choice = choice_of("r0")
     record.answered_by(choice)
     record.sent_bytes = 9
     clock.now = 103.0
@@ -59,7 +64,7 @@ def test_a_replicas_answer(make, clock) -> None:
     assert record.ended_at == outcome.ended_at == 103.0
 
 
-def test_an_answer_of_the_routers_own(make, clock) -> None:
+async def test_an_answer_of_the_routers_own(make, clock) -> None:
     record = make()
     record.replica_id = "r1"
     clock.now = 102.0
@@ -69,21 +74,21 @@ def test_an_answer_of_the_routers_own(make, clock) -> None:
     assert outcome.first_byte == 2.0
 
 
-def test_a_stream_that_waited_begins_with_its_replicas_answer(make, clock) -> None:
+async def test_a_stream_that_waited_begins_with_its_replicas_answer(make, choice, clock) -> None:
     record = make()
     clock.now = 101.0
     record.began(200)
     clock.now = 105.0
-    record.answered_by(choice_of("r0"))
+    record.answered_by(choice)
     assert record.end(None).first_byte == 5.0
 
 
-def test_without_an_answer_there_is_no_first_byte(make, clock) -> None:
+async def test_without_an_answer_there_is_no_first_byte(make, clock) -> None:
     record = make()
     record.status = 499
     clock.now = 101.0
     assert record.end(None).first_byte == 0.0
 
 
-def test_what_a_resuming_client_says_of_the_cache_does_not_count(make) -> None:
+async def test_what_a_resuming_client_says_of_the_cache_does_not_count(make) -> None:
     assert make(resumed=True).end(Usage(5, 6, 4)).usage == Usage(5, 6, None)

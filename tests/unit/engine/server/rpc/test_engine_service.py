@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from kvasir_engine.core.client import (
     RequestRejectedError,
 )
 from kvasir_engine.request import FinishReason
+from kvasir_engine.server.gpu_faults.fault_page import FaultPage
 from kvasir_engine.server.reports import report_backlog
 from kvasir_engine.text.no_tokenizer import NoTokenizer
 
@@ -148,6 +150,19 @@ async def test_load_is_pushed_on_change_and_as_a_heartbeat(start_rig: Any) -> No
     while not load.draining:
         load = await call.read()
     assert not load.ready
+    call.cancel()
+
+
+async def test_a_gpu_that_has_failed_is_told_with_the_load(start_rig: Any, tmp_path: Path) -> None:
+    rig = await start_rig()
+    rig.lifecycle.fault = page = FaultPage(tmp_path / "page", create=True)
+    call = rig.stub.WatchLoad(pb.WatchLoadRequest())
+    assert not (await call.read()).leaving
+    page.write("GPU g: Xid 79")
+    load = await call.read()
+    while not load.leaving:
+        load = await call.read()
+    assert (load.ready, load.draining) == (False, False)
     call.cancel()
 
 

@@ -186,7 +186,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("running", "waiting", "inflight_tokens", "kv_usage", "step_age_seconds", "ready", "draining")
+    __slots__ = ("running", "waiting", "inflight_tokens", "kv_usage", "step_age_seconds", "ready", "draining", "leaving")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     INFLIGHT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +194,7 @@ class Load(_message.Message):
     STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     running: int
     waiting: int
     inflight_tokens: int
@@ -201,7 +202,8 @@ class Load(_message.Message):
     step_age_seconds: float
     ready: bool
     draining: bool
-    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., inflight_tokens: _Optional[int] = ..., kv_usage: _Optional[float] = ..., step_age_seconds: _Optional[float] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., inflight_tokens: _Optional[int] = ..., kv_usage: _Optional[float] = ..., step_age_seconds: _Optional[float] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class WatchPromptsRequest(_message.Message):
     __slots__ = ()

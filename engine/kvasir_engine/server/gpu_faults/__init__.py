@@ -1,0 +1,1 @@
+"""Faults of GPUs that raise no error in CUDA, or not yet: found, judged, told."""
