@@ -12,6 +12,7 @@ from kvasir_router.picker.pool import Reach, endpoint_of_replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.attempts.candidates import Candidates
+from kvasir_router.proxy.attempts.model_field import takes_the_same
 from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, of_answer
@@ -38,8 +39,8 @@ class PickClient(GatewayClient):
     def endpoints(self) -> int:
         """Return how many replicas it may be told for a request."""
 
-    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
-        """Send the request to the first of the replicas that can be reached."""
+    def picked(self, replicas: Sequence[Replica], query: Query, model: Model) -> None:
+        """Send the request to the first of the model's replicas that can be reached."""
 
     def waits(self, model: Model) -> None:
         """Let it wait: no replica may take the request now."""
@@ -202,7 +203,7 @@ class Pick(FallbackTarget):
             self._record.replica_id = choice.replica.id
             self._assignment = Assignment(self.query, self.model, choice)
             self._deadline.cancel()  # a gateway ends what it has by its own time limit
-            self._client.picked(replicas, self.query)
+            self._client.picked(replicas, self.query, self.model)
             self.query.read_prompt()
             self.query.release_body()  # the gateway has it
         elif candidates.policy_failed:
@@ -211,14 +212,17 @@ class Pick(FallbackTarget):
             self._wait(limited=bool(beyond))
 
     def _in_order(self, first: Choice) -> list[Replica]:
-        """Return the replicas that the gateway may try, the chosen one first."""
-        candidates, found = self._candidates, [first.replica]
+        """Return the replicas that the gateway may try, the chosen one first: those that take the
+        same body, since it is given one for all of them."""
+        candidates, found, choice = self._candidates, [first.replica], first
         while len(found) < self._client.endpoints:
-            candidates.asked(found[-1])
-            choice = candidates.choose()
-            if choice is None:
+            candidates.asked(choice.replica)
+            another = candidates.choose()
+            if another is None:
                 break
-            found.append(choice.replica)
+            choice, engine = another, another.replica.spec.engine
+            if takes_the_same(self.query, first.replica.spec.engine, engine):
+                found.append(choice.replica)
         return found
 
     @property

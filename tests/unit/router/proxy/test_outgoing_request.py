@@ -40,7 +40,7 @@ def outgoing() -> OutgoingRequest:
     request.request_id = b"id-1"
     request.body = BODY
     query = Query(request, msgspec.json.decode(BODY, type=Envelope))
-    return OutgoingRequest(query, FleetSecrets("s" * 32))
+    return OutgoingRequest(query, FleetSecrets("s" * 32), "m")
 
 
 def test_an_engine_that_knows_the_router_gets_the_body_as_it_came(outgoing) -> None:
@@ -87,24 +87,15 @@ def test_nothing_is_held_after_the_end(outgoing) -> None:
     assert outgoing.rendered(Attempt(contract=True))[1] == b""
 
 
-@pytest.mark.parametrize(
-    ("engine", "base", "name"),
-    [
-        (EngineKind.SGLANG, "m", "m:sql"),
-        (EngineKind.SGLANG, "org/m:v1", "org/m:sql"),
-        (EngineKind.VLLM, "m", "sql"),
-        (EngineKind.KVASIR, "m", "sql"),
-    ],
-)
-def test_sglang_is_asked_for_an_adapter_behind_its_models_name(engine, base, name) -> None:
+def test_an_engine_gets_the_models_name_as_it_takes_it() -> None:
     request = Request()
     request.target, request.path = b"/v1/completions", "/v1/completions"
     request.body = b'{"model": "sql", "prompt": "a"}'
     query = Query(request, msgspec.json.decode(request.body, type=Envelope), lora="sql")
-    spec = SimpleNamespace(upstream=None, engine=engine)
+    spec = SimpleNamespace(upstream=None, engine=EngineKind.SGLANG)
     replica = SimpleNamespace(authority=b"10.0.0.1:8000", spec=spec)
-    head, body = OutgoingRequest(query, FleetSecrets("s" * 32), base).rendered(
+    head, body = OutgoingRequest(query, FleetSecrets("s" * 32), "m").rendered(
         Attempt(contract=False, replica=replica)
     )
-    assert msgspec.json.decode(body) == {"model": name, "prompt": "a"}
+    assert msgspec.json.decode(body) == {"model": "m:sql", "prompt": "a"}
     assert b"Content-Length: %d\r\n" % len(body) in head
