@@ -66,13 +66,12 @@ class Pick(FallbackTarget):
         received: float,
     ) -> None:
         """`received`: when the request came, by the monotonic clock; 0 = now."""
-        self.query = query
         self.request = query.request
         self.streams = False
         """Nothing can be told to its client while it waits."""
         self._client = client
         self._record = RequestRecord(query, model, metrics, ticket, received)
-        super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
+        super().__init__(services, query, model, metrics, ticket, fallbacks, self._record.received)
         self._candidates = Candidates(query, model)
         self._reach = client.reach(model)
         self._assignment: Assignment | None = None
@@ -208,7 +207,7 @@ class Pick(FallbackTarget):
             self.query.release_body()  # the gateway has it
         elif candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
-        elif not self.falls_back_at_once():
+        elif not self.ends_at_once():
             self._wait(limited=bool(beyond))
 
     def _in_order(self, first: Choice) -> list[Replica]:
@@ -230,17 +229,9 @@ class Pick(FallbackTarget):
         """Return whether it goes before others: it has begun nowhere."""
         return False
 
-    @property
-    def preferred_has_room(self) -> bool:
-        """Return whether the preferred replica has a free slot."""
-        try:
-            return self.model.prefers_room(self.query)
-        except Exception:
-            return True  # its turn: `start` will end it
-
     def refuse(self, answer: Answer) -> None:
         """Refuse it: its queue timeout has passed, or there is no room."""
-        self.fail(answer)
+        self.fail(failure_responses.waited_in_vain(self.model, self.query.lora, answer))
 
     def heartbeat(self) -> None:
         """Its client cannot be told that it waits."""
@@ -249,11 +240,18 @@ class Pick(FallbackTarget):
         """Wait in the queue. One that may only go to some replicas does not: it would hold up those
         that others could serve."""
         if limited:
-            self.fail(failure_responses.no_endpoint(self.model, full=self._reach.serves()))
+            self._fail_limited()
             return
         self.query.read_prompt()
         self._services.queue.join(self)
         self._tell_of_wait()
+
+    def _fail_limited(self) -> None:
+        adapter, reach = self.query.lora, self._reach
+        if reach.serves() and not reach.serves(adapter):
+            self.fail(failure_responses.adapter_not_loaded(self.model, adapter))
+        else:
+            self.fail(failure_responses.no_endpoint(self.model, full=reach.serves()))
 
     def _tell_of_wait(self) -> None:
         if self.untouched:
@@ -262,7 +260,7 @@ class Pick(FallbackTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if self._record.ended_at or self.falls_back_at_once():
+            if self._record.ended_at or self.ends_at_once():
                 return
             if self._services.queue.enter(self):
                 self.start()

@@ -39,11 +39,16 @@ def adapter_not_loaded(model: Model, adapter: str) -> Answer:
     return error(503, message, "adapter_not_loaded", "model", retry_after=2)
 
 
+def adapter_is_missing(model: Model, adapter: str) -> bool:
+    """Return whether the model is served, and no replica holds the LoRA adapter or is about to
+    serve it."""
+    return model.ready and not model.holds(adapter)
+
+
 def waited_in_vain(model: Model, adapter: str, answer: Answer) -> Answer:
     """Return the answer to a request that has waited for too long: the queue's, unless it is an
     adapter that was missing."""
-    is_missing = model.ready and not model.holds(adapter)
-    return adapter_not_loaded(model, adapter) if is_missing else answer
+    return adapter_not_loaded(model, adapter) if adapter_is_missing(model, adapter) else answer
 
 
 def policy_failed(model: Model) -> Answer:

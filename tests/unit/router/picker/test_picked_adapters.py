@@ -7,6 +7,7 @@ import pytest
 from support.routers.gateway_stream import BUFFERED, DUPLEX, changed_headers, chat, destination
 
 from kvasir_router.options.picker_settings import PickerSettings
+from kvasir_router.options.router_settings import QueueLimits
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +76,51 @@ async def test_no_field_but_model_chooses_an_adapter(start_replica, start_picker
     answer = reply.immediate_response
     assert answer.status.code == 400
     assert json.loads(answer.body)["error"]["param"] == "lora_path"
+
+
+def refusal(reply) -> tuple[int, str, str]:
+    """Status, code and message of an answer of the router's own."""
+    answer = reply.immediate_response
+    error = json.loads(answer.body)["error"]
+    return answer.status.code, error["code"], error["message"]
+
+
+async def test_one_that_nobody_holds_is_refused_as_the_relay_does(
+    start_replica, start_picker, gateway, client
+) -> None:
+    router, _ = await start_picker(0, models=[entry(await start_replica())])
+    relayed = await client.post(f"{router.url}/v1/chat/completions", content=chat("chat"))
+    error = relayed.json()["error"]
+    assert (relayed.status_code, error["code"]) == (503, "adapter_not_loaded")
+    reply = await (await gateway(router)).ask(chat("chat"))
+    assert refusal(reply) == (503, "adapter_not_loaded", error["message"])
+    assert changed_headers(reply)["retry-after"] == relayed.headers["retry-after"]
+
+
+async def test_one_that_goes_while_it_is_waited_for(
+    start_replica, start_picker, gateway, eventually, write_config
+) -> None:
+    before = entry(await start_replica())
+    waiting = QueueLimits(timeout=0.5, hold=30)
+    router, _ = await start_picker(0, models=[before], max_in_flight=1, waiting=waiting)
+    first, second = await gateway(router), await gateway(router)
+    await first.ask(chat("sql"))
+    await second.head()
+    await second.body(chat("sql"))
+    model = router.server.fleet.models["base"]
+    await eventually(lambda: router.server.gateway.queue.waiting(model) == 1)
+    [replica] = before["replicas"]
+    write_config(router.config, [{**before, "replicas": [{**replica, "adapters": []}]}])
+    assert refusal(await second.receive())[:2] == (503, "adapter_not_loaded")
+    first.call.cancel()
+
+
+async def test_one_that_only_others_than_the_gateways_hold(
+    start_replica, start_picker, gateway
+) -> None:
+    one, other = await start_replica(), await start_replica()
+    model = entry(one, other, engines=("vllm", "vllm"))
+    model["replicas"][1]["adapters"] = []
+    router, _ = await start_picker(0, models=[model])
+    reply = await (await gateway(router)).ask(chat("sql"), subset=[address(other)])
+    assert refusal(reply)[:2] == (503, "adapter_not_loaded")

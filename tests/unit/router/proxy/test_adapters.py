@@ -80,8 +80,23 @@ async def test_one_that_nobody_holds_yet_is_503_and_one_that_is_not_there_404(
     assert sum(len(each.requests) for each in pair) == 4
 
 
+async def test_one_that_nobody_holds_is_answered_by_a_fallback(start_router, client, pair) -> None:
+    one, other = pair
+    router = await start_router(
+        [
+            {**entry(one, held=((),)), "fallbacks": ["other"]},
+            {**entry(other, held=((),), adapters=()), "name": "other", "aliases": []},
+        ]
+    )
+    answer = await client.post(f"{router.url}/v1/completions", json={"model": "sql"})
+    assert (answer.status_code, answer.json()) == (200, {"model": "other"})
+    assert answer.headers["x-kvasir-model"] == "other"
+    counted = await router.metric("fallbacks_total", model="base", reason="no_replica")
+    assert (counted, one.requests) == (1, [])
+
+
 async def test_an_adapter_whose_replica_is_full_waits_and_holds_up_nobody(
-    start_router, client, start_replica
+    start_router, client, start_replica, eventually
 ) -> None:
     going = asyncio.Event()
 
@@ -103,14 +118,16 @@ async def test_an_adapter_whose_replica_is_full_waits_and_holds_up_nobody(
         body = {"model": name, "prompt": "x"}
         return client.post(f"{router.url}/v1/completions", json=body)
 
-    first, second = asyncio.create_task(ask("sql")), asyncio.create_task(ask("sql"))
+    waiting = [asyncio.create_task(ask("sql")) for _ in range(80)]
     await asyncio.wait_for(arrived.wait(), 20)
+    queue, model = router.server.gateway.queue, router.server.fleet.models["base"]
+    await eventually(lambda: queue.waiting(model) == 79)
     answers = await asyncio.gather(*(ask("base") for _ in range(3)))
     assert [each.status_code for each in answers] == [200] * 3
     assert len(other.requests) == 3
     going.set()
-    assert [(await each).status_code for each in (first, second)] == [200, 200]
-    assert len(holder.requests) == 2
+    assert {(await each).status_code for each in waiting} == {200}
+    assert len(holder.requests) == 80
 
 
 @pytest.fixture
