@@ -1,7 +1,7 @@
 """Answers to requests that no replica has answered to the end; in a stream its last event."""
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.wire.responses import Answer, error
+from kvasir_router.wire.responses import Answer, bearer_refusal, error
 
 
 def stopping() -> Answer:
@@ -84,12 +84,7 @@ def token_expired() -> Answer:
     """Answer when the access token of a request under way is no longer valid, and its issuer's
     entry says `at_expiry: end`."""
     message = "The access token expired while the request was under way; get a new one."
-    made = error(401, message, "token_expired")
-    made.lines = (
-        b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
-        % message.encode()
-    )
-    return made
+    return bearer_refusal(401, message, "token_expired", "invalid_token")
 
 
 def silent(model: Model, replica_id: str, seconds: float) -> Answer:
