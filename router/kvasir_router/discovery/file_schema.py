@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
-from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir.resource.engines.traits import CustomAPI, MetricNames
 from kvasir_router.discovery.engine_apis import MODELS_PATH
 from kvasir_router.discovery.specs import (
     FALLBACK_AFTER,

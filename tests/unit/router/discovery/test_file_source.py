@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir.resource.engines.traits import CustomAPI, MetricNames
 from kvasir_router.discovery.file_source import MAX_FILE_BYTES, read_snapshot
 from kvasir_router.discovery.specs import (
     CanarySpec,
