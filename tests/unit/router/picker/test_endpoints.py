@@ -121,7 +121,7 @@ async def test_a_buffered_request_that_waits_asks_for_time_once(start_picker, ga
 
 
 async def test_in_full_duplex_gateways_wait_by_themselves(start_picker, gateway) -> None:
-    router, _ = await start_picker(max_in_flight=1)
+    router, _ = await start_picker(max_in_flight=1, waiting=QueueLimits(requests=4))
     first = await gateway(router)
     await first.ask()
     second = await gateway(router)
