@@ -128,7 +128,7 @@ class VirtualEngine:
 class Asked:
     """A request on its way: what the queue knows, and the engine."""
 
-    streams, moving, patience = True, False, inf
+    streams, moving, patience, adapter = True, False, inf, ""
 
     def __init__(self, router: VirtualRouter, prompt: Prompt, output: int, load: Load) -> None:
         self._router = router

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kvasir.resource.engines.adapter import EngineAdapter
-from kvasir.resource.engines.adapters import ADAPTERS, REMEDIES
+from kvasir.resource.engines.engine_types import ENGINE_TYPES, REMEDIES
+from kvasir.resource.engines.traits import EngineTraits
 
 PAGE = Path(__file__).parents[1] / "docs" / "engine_types.md"
 _MARKS = r"(?<=<!-- made by scripts/engine_type_docs\.py -->\n).*?(?=<!-- end -->)"
@@ -16,7 +16,7 @@ _DRAINS = {
     "sigterm": "at SIGTERM",
     "wait": "before SIGTERM, for `drainSeconds`",
 }
-_ROWS: dict[str, Callable[[EngineAdapter], str]] = {
+_ROWS: dict[str, Callable[[EngineTraits], str]] = {
     "starts with": lambda it: _code(" ".join(it.program)) or "its `command`, or the image's",
     "model": lambda it: (
         (_code(it.model) or "first argument") if it.program else "`$(KVASIR_MODEL)`"
@@ -38,16 +38,16 @@ _ROWS: dict[str, Callable[[EngineAdapter], str]] = {
 
 def table() -> str:
     """Return what is known of each type, then the flags of each setting."""
-    kinds = list(ADAPTERS)
+    kinds = list(ENGINE_TYPES)
     rows = [["", *(f"`{kind}`" for kind in kinds)], ["---"] * (len(kinds) + 1)]
-    rows += [[name, *(cell(ADAPTERS[kind]) for kind in kinds)] for name, cell in _ROWS.items()]
-    flagged = [kind for kind in kinds if ADAPTERS[kind].flags]
+    rows += [[name, *(cell(ENGINE_TYPES[kind]) for kind in kinds)] for name, cell in _ROWS.items()]
+    flagged = [kind for kind in kinds if ENGINE_TYPES[kind].flags]
     flags = [["field", *(f"`{kind}`" for kind in flagged)], ["---"] * (len(flagged) + 1)]
     for setting, remedy in REMEDIES.items():
         field = (
             remedy.removeprefix("use ") if remedy.startswith("use ") else f"{setting}, by Kvasir"
         )
-        flags.append([field, *(_flags(ADAPTERS[kind], setting) for kind in flagged)])
+        flags.append([field, *(_flags(ENGINE_TYPES[kind], setting) for kind in flagged)])
     return f"{_markdown(rows)}\n{_markdown(flags)}"
 
 
@@ -59,8 +59,8 @@ def page() -> str:
     return text
 
 
-def _flags(adapter: EngineAdapter, setting: str) -> str:
-    flag = adapter.flags.get(setting, "")
+def _flags(traits: EngineTraits, setting: str) -> str:
+    flag = traits.flags.get(setting, "")
     return _code(*((flag,) if isinstance(flag, str) else flag)) or "none"
 
 

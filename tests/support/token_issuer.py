@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import jwt
+import pytest
+import yaml
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
@@ -98,3 +101,33 @@ class TokenIssuer:
     def _note(self, request: web.Request) -> None:
         self.asked.append(request.path)
         self.bearers.append(request.headers.get("Authorization"))
+
+
+@pytest.fixture
+async def token_issuer() -> AsyncIterator[TokenIssuer]:
+    """An issuer that answers."""
+    made = TokenIssuer()
+    runner = await made.start()
+    yield made
+    await runner.cleanup()
+
+
+@pytest.fixture
+def start_with_tokens(
+    start_router: Callable[..., Awaitable[Any]],
+    tmp_path: Path,
+    token_issuer: TokenIssuer,
+    eventually: Callable[..., Awaitable[None]],
+) -> Callable[..., Awaitable[Any]]:
+    """start_with_tokens(models, fields, **options): a router that takes the issuer's tokens, and
+    has its keys; `fields` of its entry in the file."""
+
+    async def start(models: list[Any], fields: dict[str, Any], **options: Any) -> Any:
+        path = tmp_path / "issuers.yaml"
+        path.write_text(yaml.safe_dump({"issuers": [token_issuer.entry(**fields)]}))
+        router = await start_router(models, issuers_file=path, **options)
+        tokens = router.server.gateway.admission.tokens
+        await eventually(lambda: tokens.fetches["sso", "ok"] == 1)
+        return router
+
+    return start

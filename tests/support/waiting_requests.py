@@ -16,12 +16,17 @@ class Room:
         self.spec = ModelSpec("m")
         self.free = free
         self.capacity = capacity
+        self.full: set[str] = set()
+        """Adapters whose replicas are full."""
         self.looks = 0
         self.ready = ready
 
     @property
     def has_room(self) -> bool:
         return self.free > 0
+
+    def has_room_for(self, adapter: str) -> bool:
+        return self.has_room and adapter not in self.full
 
     def has_only(self, part: float) -> bool:
         self.looks += 1
@@ -31,12 +36,15 @@ class Room:
 class Asking:
     """A request as the queue sees it."""
 
-    def __init__(self, queue, model, tenant="a", *, size=100, streams=False, **ticket) -> None:
+    def __init__(
+        self, queue, model, tenant="a", *, size=100, streams=False, adapter="", **ticket
+    ) -> None:
         self.queue = queue
         self.model = model
         self.ticket = Ticket(size // 4, 100, tenant=tenant, **ticket)
         self.request = Request()
         self.request.body = b"x" * size
+        self.adapter = adapter
         self.streams = streams
         self.moving = False
         self.preferred_has_room = True
@@ -57,7 +65,7 @@ class Asking:
 
     def start(self) -> None:
         assert self.state in ("new", "waits")
-        if self.model.has_room:
+        if self.model.has_room_for(self.adapter):
             self.model.free -= 1
             self.state = "runs"
         else:

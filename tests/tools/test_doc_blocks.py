@@ -23,7 +23,7 @@ from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shel
 from kvasir.cli.commands import COMMANDS, load_command
 from kvasir.cli.kubectl.plugin_commands import PLUGIN_COMMANDS
 from kvasir.resource.class_defaults.defaults_spec import ClassSettings
-from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
+from kvasir.resource.engines.engine_types import ENGINE_TYPES, reserved_flags
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.access_tokens.issuers import IssuerFile
 from kvasir_router.admission.keys import KeyFile
@@ -36,7 +36,7 @@ FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject", "Gateway", "HTTPRoute", "I
 FOREIGN_FLAGS = {
     flag
     for kind in ("vllm", "sglang")
-    for flag in (*reserved_flags(ADAPTERS[kind]), *ADAPTERS[kind].flags.values())
+    for flag in (*reserved_flags(ENGINE_TYPES[kind]), *ENGINE_TYPES[kind].flags.values())
     if isinstance(flag, str)
 }
 """Flags of vLLM and SGLang."""

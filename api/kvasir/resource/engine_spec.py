@@ -21,10 +21,10 @@ from kvasir.engine_values import (
     KVCacheDtype,
     LoadFormat,
 )
-from kvasir.resource.engines.adapter import CustomAPI, EngineAdapter, EngineType, MetricNames
-from kvasir.resource.engines.adapters import ADAPTERS, reserved_flags
+from kvasir.resource.engines.engine_types import ENGINE_TYPES, reserved_flags
 from kvasir.resource.engines.environment_spec import Environment
 from kvasir.resource.engines.served_api_spec import CustomMetrics, CustomPorts, Probes
+from kvasir.resource.engines.traits import CustomAPI, EngineTraits, EngineType, MetricNames
 from kvasir.resource.field_types import ByteCount, Image
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
@@ -88,7 +88,7 @@ _PROBES = ("startup", "readiness", "liveness")
 
 
 def _argument_rule(kind: EngineType) -> dict[str, str]:
-    flags = reserved_flags(ADAPTERS[kind])
+    flags = reserved_flags(ENGINE_TYPES[kind])
     remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in flags.items())
     taken = f"self.args.map(it, it.split('=', 2)[0]).filter(it, it in {list(flags)})"
     told = f"{taken}[0] + ' cannot be an extra argument: ' + {{{remedies}}}[{taken}[0]]"
@@ -101,7 +101,7 @@ def _argument_rule(kind: EngineType) -> dict[str, str]:
 
 def _meaningless(kind: EngineType) -> Iterator[tuple[str, str]]:
     """Yield the fields of `config` that a type has no flag for, with their CEL condition."""
-    flags = ADAPTERS[kind].flags
+    flags = ENGINE_TYPES[kind].flags
     for name, field in EngineConfig.model_fields.items():
         if name not in flags and name != "device":
             path = f"self.config.{field.alias}"
@@ -132,8 +132,8 @@ class Engine(Environment):
             "self.type != 'custom' || has(self.image)",
             "engine.type custom needs engine.image on a cluster; set it",
         ),
-        *(_argument_rule(kind) for kind in ADAPTERS if reserved_flags(ADAPTERS[kind])),
-        *(_config_rule(kind) for kind in ADAPTERS if any(_meaningless(kind))),
+        *(_argument_rule(kind) for kind in ENGINE_TYPES if reserved_flags(ENGINE_TYPES[kind])),
+        *(_config_rule(kind) for kind in ENGINE_TYPES if any(_meaningless(kind))),
         rule(
             "self.type == 'kvasir' || self.config.device != 'sim'",
             _SIM,
@@ -196,15 +196,15 @@ class Engine(Environment):
     """The engine's own settings."""
 
     @property
-    def adapter(self) -> EngineAdapter:
-        """The adapter of the type."""
-        return ADAPTERS[self.type]
+    def traits(self) -> EngineTraits:
+        """The traits of the type."""
+        return ENGINE_TYPES[self.type]
 
     @property
     def custom_api(self) -> CustomAPI:
         """Paths and names of metrics, of type custom."""
         probes, names = self.probes or Probes(), self.metrics
-        ready = probes.readiness.path or self.adapter.ready_path
+        ready = probes.readiness.path or self.traits.ready_path
         if names is None:
             return CustomAPI(ready)
         one = MetricNames(
@@ -222,7 +222,7 @@ class Engine(Environment):
         return self
 
     def _problems(self) -> Iterator[str]:
-        flags = reserved_flags(self.adapter)
+        flags = reserved_flags(self.traits)
         for flag in (argument.partition("=")[0] for argument in self.args):
             if flag in flags:
                 yield f"{flag} cannot be an extra argument: {flags[flag]}"

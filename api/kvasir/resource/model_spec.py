@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
 from kvasir.engine_values import QuantizationName
 from kvasir.model_uri import ModelURI, parse_model_uri
+from kvasir.models.cache.layout import CACHED_SCHEMES
 from kvasir.resource.field_types import ObjectName, Revision, SecretKey, ServedName, SourceURI
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
 _IS_HUB = "(self.uri.startsWith('hf://') || !self.uri.contains('://'))"
-_DOWNLOADED = ("hf", "s3", "oci", "https")
+
+
+def source_rule(*schemes: str) -> str:
+    """Return the CEL condition that `uri` has one of these schemes, is a directory by `file://`, or
+    is an id of the Hub."""
+    return (
+        rf"self.uri.matches('^({'|'.join(schemes)})://[^ ]+$|^file:///[^ ]+$"
+        r"|^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
+        r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$')"
+    )
+
+
+class Sourced:
+    """Files that a URI names: a model's, or an adapter's."""
+
+    if TYPE_CHECKING:  # else it would be a field, before those of its resource
+        uri: str
+
+    @property
+    def parsed_uri(self) -> ModelURI:
+        """`uri`, parsed; a model that servers of others serve has none."""
+        return parse_model_uri(self.uri)
+
+    @property
+    def downloaded(self) -> bool:
+        """True if they have to be fetched before an engine can read them."""
+        return bool(self.uri) and self.parsed_uri.scheme in CACHED_SCHEMES
 
 
 class DownloadSecret(StrictModel):
@@ -26,15 +53,12 @@ class DownloadSecret(StrictModel):
     taken."""
 
 
-class Model(StrictModel):
+class Model(StrictModel, Sourced):
     """The model to serve and the names it is served under."""
 
     model_config = rules(
         rule(
-            r"self.uri == ''"
-            r" || self.uri.matches('^(hf|s3|oci|https|pvc|builtin)://[^ ]+$|^file:///[^ ]+$"
-            r"|^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
-            r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$')",
+            "self.uri == '' || " + source_rule("hf", "s3", "oci", "https", "pvc", "builtin"),
             "uri must be hf://ORG/NAME[@REVISION], s3://BUCKET/PREFIX, pvc://CLAIM[/DIRECTORY],"
             " oci://REGISTRY/NAME[:TAG], https://HOST/PATH, builtin://NAME or"
             " file:///DIRECTORY",
@@ -111,13 +135,3 @@ class Model(StrictModel):
         if self.secret_ref is not None and not self.downloaded:
             raise ValueError(f"secretRef is for downloads, and {self.uri!r} needs none; remove it")
         return self
-
-    @property
-    def parsed_uri(self) -> ModelURI:
-        """`uri`, parsed; a model that servers of others serve has none."""
-        return parse_model_uri(self.uri)
-
-    @property
-    def downloaded(self) -> bool:
-        """True if the model has to be fetched before it can be served."""
-        return bool(self.uri) and self.parsed_uri.scheme in _DOWNLOADED

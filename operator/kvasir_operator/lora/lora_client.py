@@ -10,8 +10,8 @@ import httpx
 
 from kvasir.kube.objects import Object, label
 from kvasir.resource import labels
-from kvasir.resource.engines.adapter import EngineAdapter, EngineType
-from kvasir.resource.engines.adapters import ADAPTERS
+from kvasir.resource.engines.engine_types import ENGINE_TYPES
+from kvasir.resource.engines.traits import EngineTraits, EngineType
 from kvasir.resource.lora.lora_status import MAX_REFUSAL
 from kvasir_operator.pod_http import FleetProof, host_of
 from kvasir_operator.settings import OperatorSettings
@@ -74,11 +74,11 @@ class LoraClient:
             raise refusal(response.status_code, bytes(answer), path)
 
 
-def engine_of(pod: Object) -> EngineAdapter:
+def engine_of(pod: Object) -> EngineTraits:
     """Return what is known of the engine in a pod."""
     kind = label(pod, labels.ENGINE_TYPE) or "kvasir"
     known: tuple[EngineType, ...] = get_args(EngineType)
-    return next((ADAPTERS[each] for each in known if each == kind), ADAPTERS["custom"])
+    return next((ENGINE_TYPES[each] for each in known if each == kind), ENGINE_TYPES["custom"])
 
 
 def refusal(status: int, body: bytes, path: str) -> LoraRefusedError:

@@ -6,7 +6,7 @@ import re
 
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir.resource.engines.adapter import MetricNames
+from kvasir.resource.engines.traits import MetricNames
 from kvasir_operator.kinds import POD_MONITORS, RULES
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
@@ -47,7 +47,7 @@ def _metrics(inputs: PlanInputs) -> tuple[str, MetricNames]:
     engine = inputs.spec.engine
     if engine.type == "custom":
         return engine.custom_api.metrics_path, engine.custom_api.metrics or MetricNames()
-    return engine.adapter.metrics_path, engine.adapter.metrics
+    return engine.traits.metrics_path, engine.traits.metrics
 
 
 def _alerts(inputs: PlanInputs) -> Object:

@@ -88,19 +88,18 @@ class Callers:
 
     def _unknown(self, *, or_token: bool = False) -> ProblemError:
         """Make the refusal of a caller who is not known: what changes something needs a secret, or
-        a token that permits it."""
+        a token that permits it, as far as this router has a use for either."""
+        ways = []
+        if self._gateway.fleet_secrets.now.accepted:
+            ways.append(f"the fleet secret in the header {FLEET_SECRET_HEADER}")
         if or_token:
-            message = (
-                f"send the fleet secret in the header {FLEET_SECRET_HEADER}, or an access token "
-                "whose permissions give it `admin` as `Authorization: Bearer TOKEN`"
+            ways.append(
+                "an access token whose permissions give it `admin` as `Authorization: Bearer TOKEN`"
             )
-            return ProblemError(401, message, "unauthorized")
-        if not self._gateway.fleet_secrets.now.accepted:
-            message = (
-                "nothing can be changed here: this router has no fleet secret to know you by; "
-                "start it with --fleet-secret-file"
-            )
-            return ProblemError(403, message, "no_fleet_secret")
-        return ProblemError(
-            401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
+        if ways:
+            return ProblemError(401, f"send {', or '.join(ways)}", "unauthorized")
+        message = (
+            "nothing can be changed here: this router has no fleet secret to know you by; "
+            "start it with --fleet-secret-file"
         )
+        return ProblemError(403, message, "no_fleet_secret")

@@ -28,8 +28,6 @@ _UNAUTHORIZED = responses.error(
     "invalid_api_key",
 )
 _UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
-_CHALLENGE = b'WWW-Authenticate: Bearer error="%b", error_description="%b"\r\n'
-"""RFC 6750, 3."""
 _INVALID = 401, "invalid_token"
 MAX_REFUSED_TENANTS = 1000
 OTHERS = "(others)"
@@ -207,7 +205,4 @@ def bad_token(error: TokenError) -> Answer:
     if error.reason is Reason.CLAIM:
         return responses.error(403, message, "claim_forbidden")
     status, code = (403, "insufficient_scope") if error.reason is Reason.SCOPE else _INVALID
-    answer = responses.error(status, message, code)
-    said = message.replace('"', "'").encode("ascii", "replace")
-    answer.lines = _CHALLENGE % (code.encode(), said)
-    return answer
+    return responses.bearer_refusal(status, message, code, code)

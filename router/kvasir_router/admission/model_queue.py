@@ -1,10 +1,12 @@
 """The requests of one model that wait for a replica: who is next, and who goes when it is full."""
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice
 from math import ceil
+from operator import attrgetter
 from typing import Protocol
 
 from kvasir_router.admission.fairness import ServiceCounters
@@ -41,6 +43,10 @@ class Served(Protocol):
     def has_room(self) -> bool:
         """True if a replica may take a request now."""
 
+    def has_room_for(self, adapter: str) -> bool:
+        """Return whether a replica that holds this LoRA adapter may take a request now; "" is the
+        model itself."""
+
     @property
     def capacity(self) -> int:
         """Requests that the ready replicas run at once, as far as known."""
@@ -58,6 +64,10 @@ class Waiter(Protocol):
 
     ticket: Ticket
     request: Request
+
+    @property
+    def adapter(self) -> str:
+        """LoRA adapter that the request is for; "" = the model itself."""
 
     @property
     def streams(self) -> bool:
@@ -105,16 +115,61 @@ class QueueEntry:
     overtaken: int = 0
     """Number of later requests of its tenant that overtook it, preferring the replica that had
     room."""
+    order: int = 0
+    """Place in the order of arrival."""
 
 
-_Tenants = dict[str, OrderedDict[QueueEntry, None]]
+_order = attrgetter("order")
+
+
+class _TenantQueue:
+    """One tenant's requests of one class, in order of arrival, apart by the adapters that they are
+    for: while those of one wait for its replicas, nobody has to look at each of them."""
+
+    def __init__(self) -> None:
+        self.by_adapter: dict[str, OrderedDict[QueueEntry, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return self.of(self.by_adapter)
+
+    def of(self, adapters: Collection[str]) -> Iterator[QueueEntry]:
+        """Return those that wait for one of the adapters, in order of arrival."""
+        found = [iter(each) for name, each in self.by_adapter.items() if name in adapters]
+        return found[0] if len(found) == 1 else merge(*found, key=_order)
+
+    @property
+    def newest(self) -> QueueEntry:
+        return max((next(reversed(each)) for each in self.by_adapter.values()), key=_order)
+
+    def add(self, place: QueueEntry, *, first: bool) -> None:
+        places = self.by_adapter.setdefault(place.waiter.adapter, OrderedDict())
+        places[place] = None
+        if first:
+            places.move_to_end(place, last=False)
+        self._count += 1
+
+    def remove(self, place: QueueEntry) -> None:
+        adapter = place.waiter.adapter
+        places = self.by_adapter[adapter]
+        del places[place]
+        if not places:
+            del self.by_adapter[adapter]
+        self._count -= 1
+
+
+_Tenants = dict[str, _TenantQueue]
 
 
 class ModelQueue:
     """Classes strictly in order; within one, the tenant with the least service; within a tenant,
     in order of arrival, but that one whose own replica has room goes before others, up to a bound:
     places become free one at a time, and whoever takes any of them without finding its prefix there
-    makes the next place come later."""
+    makes the next place come later. Requests for an adapter whose replicas are full hold up nobody:
+    it is as if they had not come, until one has room."""
 
     def __init__(self, model: Served) -> None:
         self.model = model
@@ -126,6 +181,10 @@ class ModelQueue:
         self.missed: deque[float] = deque(maxlen=_MAX_MISSED)
         """Times at which requests went to another model, as this one has no replica."""
         self._classes: tuple[_Tenants, ...] = tuple({} for _ in Priority)
+        self._adapters: Counter[str] = Counter()
+        """Requests that wait for each adapter."""
+        self._first = self._last = 0
+        """Places in the order of arrival that were given last, at both ends."""
         self._served_at: deque[float] = deque(maxlen=_RATE_SAMPLES)
 
     def __iter__(self) -> Iterator[QueueEntry]:
@@ -140,10 +199,15 @@ class ModelQueue:
         places = tenants.get(ticket.tenant)
         if places is None:
             self.counters.came(ticket.tenant, tenants)
-            places = tenants[ticket.tenant] = OrderedDict()
-        places[place] = None
+            places = tenants[ticket.tenant] = _TenantQueue()
         if first:
-            places.move_to_end(place, last=False)
+            self._first -= 1
+            place.order = self._first
+        else:
+            self._last += 1
+            place.order = self._last
+        places.add(place, first=first)
+        self._adapters[place.waiter.adapter] += 1
         self.count += 1
         self.size += place.size
 
@@ -152,23 +216,36 @@ class ModelQueue:
         ticket = place.waiter.ticket
         tenants = self._classes[ticket.priority]
         places = tenants[ticket.tenant]
-        del places[place]
+        places.remove(place)
         if not places:
             del tenants[ticket.tenant]
             self.counters.left(ticket.tenant)
+        adapter = place.waiter.adapter
+        self._adapters[adapter] -= 1
+        if not self._adapters[adapter]:
+            del self._adapters[adapter]
         self.count -= 1
         self.size -= place.size
 
-    def next(self, headroom: float) -> QueueEntry | None:
+    def next(self, headroom: float, full: set[str]) -> QueueEntry | None:
         """Return whose turn it is, if it is anybody's; it stays. The last `headroom` of a model's
-        room is for tenants that are under their share."""
-        if not self.count:
+        room is for tenants that are under their share. `full`: adapters that were found to have no
+        room; more are added to them."""
+        model = self.model
+        full.update(each for each in self._adapters.keys() - full if not model.has_room_for(each))
+        adapters = self._adapters.keys() - full
+        if not adapters:
             return None
         is_short = self.shares.contended and self.model.has_only(headroom)
         for tenants in self._classes:
-            turn = [each for each in tenants if not (is_short and self._is_over(tenants[each]))]
+            turn = [
+                name
+                for name, places in tenants.items()
+                if not (full and places.by_adapter.keys().isdisjoint(adapters))
+                and not (is_short and self._is_over(places))
+            ]
             if turn:
-                return _first_with_preferred_room(tenants[self.counters.least(turn)])
+                return _first_with_preferred_room(tenants[self.counters.least(turn)].of(adapters))
         return None
 
     def dispensable(self, ticket: Ticket) -> QueueEntry | None:
@@ -196,7 +273,7 @@ class ModelQueue:
         span = max(now - self._served_at[0], 1.0)
         return min(max(ceil(self.count * span / len(self._served_at)), 1), _RETRY_MAX)
 
-    def _is_over(self, places: "OrderedDict[QueueEntry, None]") -> bool:
+    def _is_over(self, places: _TenantQueue) -> bool:
         ticket = next(iter(places)).waiter.ticket
         return self.shares.over(ticket.tenant, ticket.weight, self.model.capacity)
 
@@ -211,15 +288,15 @@ class ModelQueue:
         own = (len(tenants.get(ticket.tenant, ())) + 1) / ticket.weight
         if not anyone and (longest == ticket.tenant or length(longest) <= own):
             return None
-        return next(reversed(tenants[longest]))
+        return tenants[longest].newest
 
 
-def _first_with_preferred_room(places: "OrderedDict[QueueEntry, None]") -> QueueEntry:
+def _first_with_preferred_room(places: Iterator[QueueEntry]) -> QueueEntry:
     """The first whose own replica has room, or else the first of all; one that has begun elsewhere
     goes before others."""
-    first = next(iter(places))
+    first = next(places)
     if first.overtaken < _MAX_OVERTAKEN and not first.waiter.moving:
-        for place in islice(places, _LOOKED_AT):
+        for place in chain((first,), islice(places, _LOOKED_AT - 1)):
             if place.waiter.preferred_has_room:
                 first.overtaken += place is not first
                 return place

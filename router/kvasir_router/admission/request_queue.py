@@ -156,8 +156,9 @@ class RequestQueue:
             return
         aside: list[QueueEntry] = []
         passed_over = 0
+        full: set[str] = set()
         while model.has_room:
-            place = queue.next(self._settings.headroom)
+            place = queue.next(self._settings.headroom, full)
             if place is None:
                 break
             self._remove(place)
@@ -175,8 +176,7 @@ class RequestQueue:
                 queue.served(self._clock())
                 continue
             aside.append(place)
-            # There is room, but not where its adapter is held: others may have it, and each of them
-            # costs a choice
+            # There is room, but not for it: others may have it, and each of them costs a choice
             passed_over += not place.waiter.moving
             if passed_over >= _PASSED_OVER:
                 break

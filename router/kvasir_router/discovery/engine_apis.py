@@ -1,12 +1,12 @@
-"""The API of an engine behind an address: its kind's adapter, or what its replica's spec says."""
+"""The API of an engine behind an address: its kind's traits, or what its replica's spec says."""
 
 import re
 
-from kvasir.resource.engines.adapter import CustomAPI, EngineAdapter, MetricNames
-from kvasir.resource.engines.adapters import CUSTOM, KVASIR, SGLANG, VLLM
+from kvasir.resource.engines.engine_types import CUSTOM, KVASIR, SGLANG, VLLM
+from kvasir.resource.engines.traits import CustomAPI, EngineTraits, MetricNames
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
 
-_ADAPTERS = {
+_TRAITS = {
     EngineKind.KVASIR: KVASIR,
     EngineKind.KVASIR_OPEN: KVASIR,
     EngineKind.VLLM: VLLM,
@@ -20,9 +20,9 @@ _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,127}")
 _MAX_NAMES = 4
 
 
-def adapter_of(kind: EngineKind) -> EngineAdapter:
+def traits_of(kind: EngineKind) -> EngineTraits:
     """Return what is known of a kind of engine."""
-    return _ADAPTERS[kind]
+    return _TRAITS[kind]
 
 
 def ready_path(spec: ReplicaSpec) -> str:
@@ -30,7 +30,7 @@ def ready_path(spec: ReplicaSpec) -> str:
     is known, it is the list of models."""
     if spec.custom is not None:
         return spec.custom.ready_path
-    return MODELS_PATH if spec.engine is EngineKind.OPENAI else adapter_of(spec.engine).ready_path
+    return MODELS_PATH if spec.engine is EngineKind.OPENAI else traits_of(spec.engine).ready_path
 
 
 def load_metrics(spec: ReplicaSpec) -> tuple[str, MetricNames] | None:
@@ -39,8 +39,8 @@ def load_metrics(spec: ReplicaSpec) -> tuple[str, MetricNames] | None:
     if spec.custom is not None:
         names = spec.custom.metrics
         return None if names is None else (spec.custom.metrics_path, names)
-    adapter = adapter_of(spec.engine)
-    return (adapter.metrics_path, adapter.metrics) if adapter.metrics.running else None
+    traits = traits_of(spec.engine)
+    return (traits.metrics_path, traits.metrics) if traits.metrics.running else None
 
 
 def is_safe(given: CustomAPI) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
-from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir.resource.engines.traits import CustomAPI, MetricNames
 from kvasir_router.discovery.engine_apis import MODELS_PATH
 from kvasir_router.discovery.specs import (
     FALLBACK_AFTER,
@@ -174,6 +174,8 @@ class FileModel(_Strict):
         twice = _duplicate(replica.id for replica in self.replicas)
         if twice is not None:
             raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
+        for replica in self.replicas:
+            self._check_adapters(replica)
         if self.policy_options and self.policy is None:
             raise ValueError("policy_options are of no use without policy; name it too")
         if self.policy_spec is not None:
@@ -181,6 +183,19 @@ class FileModel(_Strict):
         if self.tokenizer is not None:
             self._check_tokenizer(self.tokenizer)
         return self
+
+    def _check_adapters(self, replica: FileReplica) -> None:
+        for name in replica.adapters or ():
+            if name not in self.adapters:
+                raise ValueError(
+                    f"replica {replica.id!r} holds the adapter {name!r}, which model {self.name!r} "
+                    "does not list; add it to the model's adapters, or leave it out"
+                )
+        if replica.model is not None and self.adapters and replica.adapters != ():
+            raise ValueError(
+                f"replica {replica.id!r} is asked for {replica.model!r} whatever a client names, so"
+                f" it serves no adapter of model {self.name!r}; give it adapters: []"
+            )
 
     def _check_tokenizer(self, tokenizer: str) -> None:
         parse_model_uri(tokenizer).require_local()

@@ -8,7 +8,7 @@ import msgspec
 
 from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir.resource import labels
-from kvasir.resource.engines.adapter import CustomAPI
+from kvasir.resource.engines.traits import CustomAPI
 from kvasir.resource.lora.lora_held import read_held
 from kvasir_router.discovery.engine_apis import is_safe
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from kvasir.resource.engines.adapter import CustomAPI
+from kvasir.resource.engines.traits import CustomAPI
 
 FALLBACK_AFTER = 5.0
 """Seconds: half of the time after which clients of streams are told that their request waits."""

@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from kvasir.resource.engines.adapter import MetricNames
+from kvasir.resource.engines.traits import MetricNames
 from kvasir_router.discovery.engine_apis import load_metrics
 from kvasir_router.discovery.specs import ReplicaSpec
 from kvasir_router.fleet.replica import Replica

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from kvasir_router.discovery.engine_apis import adapter_of, ready_path
+from kvasir_router.discovery.engine_apis import ready_path, traits_of
 from kvasir_router.discovery.specs import EngineKind, Upstream
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
@@ -125,7 +125,7 @@ class HealthMonitor:
         told = self._told.get(replica)
         names = self._told[replica] = replica.served_names
         missing = model.names - set(names) if names else ()
-        refuses = adapter_of(replica.spec.engine).refuses_other_names
+        refuses = traits_of(replica.spec.engine).refuses_other_names
         if missing and names != told and replica.spec.engine is not EngineKind.OPENAI:
             _log.error(
                 "a replica does not serve the names that its model has here: start it with "

@@ -140,6 +140,14 @@ class Model:
         """Return whether a replica not in `tried` serves the adapter, though it may be full now."""
         return any(it not in tried for it in _holding(adapter, self._serviceable))
 
+    def has_room_for(self, adapter: str) -> bool:
+        """Return whether a replica that holds the LoRA adapter, and is not down, may take a request
+        now; "" is the model itself."""
+        if not adapter:
+            return self.has_room
+        holding = _holding(adapter, self._serviceable)
+        return any(not it.full and it.health is not Health.DOWN for it in holding)
+
     def prefers_room(self, query: Query) -> bool:
         """Return True if the replica that would be chosen of all that serve has room. Such a choice
         is kept, also for `choose`, while the same replicas serve under the same policy, but for
@@ -200,11 +208,10 @@ class Model:
         _log.exception("the policy raised", model=self.name, policy=name, method=method)
         self.policy_raised()
 
-    @property
-    def can_serve(self) -> bool:
-        """Return whether a replica serves, though it may be full now. Suspects do not count: who
-        asks has somewhere else to go."""
-        return any(map(_is_ready, self._serviceable))
+    def can_serve(self, adapter: str) -> bool:
+        """Return whether a replica serves the LoRA adapter, "" for the model itself, though it may
+        be full now. Suspects do not count: who asks has somewhere else to go."""
+        return any(map(_is_ready, _holding(adapter, self._serviceable)))
 
     @property
     def capacity(self) -> int:

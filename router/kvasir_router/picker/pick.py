@@ -12,6 +12,7 @@ from kvasir_router.picker.pool import Reach, endpoint_of_replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempts.assignment import Assignment
 from kvasir_router.proxy.attempts.candidates import Candidates
+from kvasir_router.proxy.attempts.model_field import takes_the_same
 from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, of_answer
@@ -38,8 +39,8 @@ class PickClient(GatewayClient):
     def endpoints(self) -> int:
         """Return how many replicas it may be told for a request."""
 
-    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
-        """Send the request to the first of the replicas that can be reached."""
+    def picked(self, replicas: Sequence[Replica], query: Query, model: Model) -> None:
+        """Send the request to the first of the model's replicas that can be reached."""
 
     def waits(self, model: Model) -> None:
         """Let it wait: no replica may take the request now."""
@@ -65,13 +66,12 @@ class Pick(FallbackTarget):
         received: float,
     ) -> None:
         """`received`: when the request came, by the monotonic clock; 0 = now."""
-        self.query = query
         self.request = query.request
         self.streams = False
         """Nothing can be told to its client while it waits."""
         self._client = client
         self._record = RequestRecord(query, model, metrics, ticket, received)
-        super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
+        super().__init__(services, query, model, metrics, ticket, fallbacks, self._record.received)
         self._candidates = Candidates(query, model)
         self._reach = client.reach(model)
         self._assignment: Assignment | None = None
@@ -202,23 +202,26 @@ class Pick(FallbackTarget):
             self._record.replica_id = choice.replica.id
             self._assignment = Assignment(self.query, self.model, choice)
             self._deadline.cancel()  # a gateway ends what it has by its own time limit
-            self._client.picked(replicas, self.query)
+            self._client.picked(replicas, self.query, self.model)
             self.query.read_prompt()
             self.query.release_body()  # the gateway has it
         elif candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
-        elif not self.falls_back_at_once():
+        elif not self.ends_at_once():
             self._wait(limited=bool(beyond))
 
     def _in_order(self, first: Choice) -> list[Replica]:
-        """Return the replicas that the gateway may try, the chosen one first."""
-        candidates, found = self._candidates, [first.replica]
+        """Return the replicas that the gateway may try, the chosen one first: those that take the
+        same body, since it is given one for all of them."""
+        candidates, found, choice = self._candidates, [first.replica], first
         while len(found) < self._client.endpoints:
-            candidates.asked(found[-1])
-            choice = candidates.choose()
-            if choice is None:
+            candidates.asked(choice.replica)
+            another = candidates.choose()
+            if another is None:
                 break
-            found.append(choice.replica)
+            choice, engine = another, another.replica.spec.engine
+            if takes_the_same(self.query, first.replica.spec.engine, engine):
+                found.append(choice.replica)
         return found
 
     @property
@@ -226,17 +229,9 @@ class Pick(FallbackTarget):
         """Return whether it goes before others: it has begun nowhere."""
         return False
 
-    @property
-    def preferred_has_room(self) -> bool:
-        """Return whether the preferred replica has a free slot."""
-        try:
-            return self.model.prefers_room(self.query)
-        except Exception:
-            return True  # its turn: `start` will end it
-
     def refuse(self, answer: Answer) -> None:
         """Refuse it: its queue timeout has passed, or there is no room."""
-        self.fail(answer)
+        self.fail(failure_responses.waited_in_vain(self.model, self.query.lora, answer))
 
     def heartbeat(self) -> None:
         """Its client cannot be told that it waits."""
@@ -245,11 +240,18 @@ class Pick(FallbackTarget):
         """Wait in the queue. One that may only go to some replicas does not: it would hold up those
         that others could serve."""
         if limited:
-            self.fail(failure_responses.no_endpoint(self.model, full=self._reach.serves()))
+            self._fail_limited()
             return
         self.query.read_prompt()
         self._services.queue.join(self)
         self._tell_of_wait()
+
+    def _fail_limited(self) -> None:
+        adapter, reach = self.query.lora, self._reach
+        if reach.serves() and not reach.serves(adapter):
+            self.fail(failure_responses.adapter_not_loaded(self.model, adapter))
+        else:
+            self.fail(failure_responses.no_endpoint(self.model, full=reach.serves()))
 
     def _tell_of_wait(self) -> None:
         if self.untouched:
@@ -258,7 +260,7 @@ class Pick(FallbackTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if self._record.ended_at or self.falls_back_at_once():
+            if self._record.ended_at or self.ends_at_once():
                 return
             if self._services.queue.enter(self):
                 self.start()

@@ -149,9 +149,9 @@ class PickerClient(PickClient):
         """PickClient.endpoints."""
         return self._gateway.settings.picker.endpoints
 
-    def picked(self, replicas: Sequence[Replica], query: Query) -> None:
+    def picked(self, replicas: Sequence[Replica], query: Query, model: Model) -> None:
         """PickClient.picked."""
-        self._output.told_endpoints(replicas, query)
+        self._output.told_endpoints(replicas, query, model.name)
         self._give_back()
 
     def waits(self, model: Model) -> None:

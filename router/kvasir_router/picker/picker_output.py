@@ -13,9 +13,9 @@ class PickerOutput:
     """Receiver of what the gateway is to be told: one thing for each request, at most, and before
     that perhaps that it waits."""
 
-    def told_endpoints(self, replicas: Sequence[Replica], query: Query) -> None:
+    def told_endpoints(self, replicas: Sequence[Replica], query: Query, model: str) -> None:
         """Send the request, whose header and body may have been changed, to the first of the
-        replicas that can be reached."""
+        model's replicas that can be reached; they take the same body."""
 
     def told_wait(self, seconds: float) -> None:
         """Wait for so long: no replica may take the request now. May be told several times."""

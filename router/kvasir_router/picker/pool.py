@@ -40,10 +40,14 @@ class Reach:
         """Return the model's replicas that it may not go to."""
         return [each for each in self._model.replicas.values() if not self._has(each)]
 
-    def serves(self) -> bool:
-        """Return whether one that it may go to serves, though it may be full now."""
+    def serves(self, adapter: str = "") -> bool:
+        """Return whether one that it may go to serves the LoRA adapter, "" for the model itself,
+        though it may be full now."""
         return any(
-            each.health is Health.READY and not each.draining and self._has(each)
+            each.health is Health.READY
+            and not each.draining
+            and each.holds(adapter)
+            and self._has(each)
             for each in self._model.replicas.values()
         )
 

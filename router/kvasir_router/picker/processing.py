@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 
 from kvasir.wire.proto.ext_proc.v3 import external_processor_pb2 as pb
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.picker_settings import PickerSettings
 from kvasir_router.picker.answer_usage import AnswerUsage
@@ -21,6 +22,7 @@ from kvasir_router.picker.picker_client import PickerClient
 from kvasir_router.picker.picker_output import PickerOutput
 from kvasir_router.picker.pool import Pool, endpoint_of_replica, endpoints_in
 from kvasir_router.picker.replies import NAMESPACE, body_parts, destination, immediate
+from kvasir_router.proxy.attempts.model_field import named_for
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request
@@ -114,10 +116,10 @@ class Processing(PickerOutput):
             longer = Duration(seconds=ceil(min(seconds + _SLACK_SECONDS, _MAX_TIMEOUT_SECONDS)))
             self._tell(pb.ProcessingResponse(override_message_timeout=longer))
 
-    def told_endpoints(self, replicas: Sequence[Replica], query: Query) -> None:
+    def told_endpoints(self, replicas: Sequence[Replica], query: Query, model: str) -> None:
         """PickerOutput.told_endpoints."""
         request, endpoint = query.request, ",".join(map(endpoint_of_replica, replicas))
-        body = self._asking(query)
+        body = self._body_for(replicas[0].spec.engine, query, model)
         mutation, metadata = destination(endpoint, request, self._came, len(body))
         common = pb.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         reply = pb.ProcessingResponse(dynamic_metadata=_struct(metadata))
@@ -147,18 +149,17 @@ class Processing(PickerOutput):
 
     # The request
 
-    def _asking(self, query: Query) -> bytes:
-        """Return the body, which asks for a stream's usage too where the extra event of that can be
-        taken out of the answer."""
-        request = query.request
+    def _body_for(self, engine: EngineKind, query: Query, model: str) -> bytes:
+        """Return the body as the engine takes it, which asks for a stream's usage too where the
+        extra event of that can be taken out of the answer."""
+        body, outline = named_for(engine, query, query.request.body, model)
         if not (self._gives_back_answer and query.streams):
-            return request.body
-        if request.endpoint.usage != "completion":
-            return request.body
-        options, outline = query.envelope.stream_options, request.outline
-        asking = ask_for_usage(request.body, options, outline)
+            return body
+        if query.request.endpoint.usage != "completion":
+            return body
+        asking = ask_for_usage(body, query.envelope.stream_options, outline)
         self._asks_for_usage = asking is not None
-        return request.body if asking is None else asking
+        return body if asking is None else asking
 
     def _take_head(self, message: pb.ProcessingRequest) -> None:
         if self._started:

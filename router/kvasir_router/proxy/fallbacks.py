@@ -8,9 +8,11 @@ from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.proxy.answer_target import AnswerTarget
+from kvasir_router.proxy.failures.failure_responses import adapter_is_missing, adapter_not_loaded
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
 
 MODEL_HEADER = b"X-Kvasir-Model"
 """Name of the model that has answered, in answers of models with fallbacks."""
@@ -50,9 +52,9 @@ class Fallbacks:
         """Return the model that the request would go to now."""
         for name in self._left:
             target = self._find(name)
-            if target is None or target.model in self._asked or not target.model.can_serve:
+            if target is None or target.model in self._asked:
                 continue
-            if target.model.holds(target.adapter):
+            if target.model.can_serve(target.adapter):
                 return target
         return None
 
@@ -67,11 +69,12 @@ class Fallbacks:
 
 
 class FallbackTarget(AnswerTarget):
-    """Target of attempts whose request may go to another model."""
+    """Target of attempts whose request may wait, or go to another model."""
 
     def __init__(
         self,
         services: RelayServices,
+        query: Query,
         model: Model,
         metrics: ModelMetrics,
         ticket: Ticket,
@@ -80,6 +83,7 @@ class FallbackTarget(AnswerTarget):
     ) -> None:
         """`received`: when the request came, by the monotonic clock."""
         self._services = services
+        self.query = query
         self.model = model
         self._metrics = metrics
         self.ticket = ticket
@@ -99,6 +103,19 @@ class FallbackTarget(AnswerTarget):
     def release(self) -> None:
         """Stop all that goes on for the request, without an account or an answer."""
         raise NotImplementedError
+
+    @property
+    def adapter(self) -> str:
+        """Waiter.adapter."""
+        return self.query.lora
+
+    @property
+    def preferred_has_room(self) -> bool:
+        """Waiter.preferred_has_room."""
+        try:
+            return self.model.prefers_room(self.query)
+        except Exception:
+            return True  # its turn: `start` will end it
 
     @property
     def may_fall_back(self) -> bool:
@@ -128,9 +145,18 @@ class FallbackTarget(AnswerTarget):
         fallbacks.go(target, fallbacks, self._received)
         return True
 
-    def falls_back_at_once(self) -> bool:
-        """Go to a fallback if no replica serves, and return whether that is so."""
-        return not self.model.can_serve and self.fall_back(NO_REPLICA)
+    def ends_at_once(self) -> bool:
+        """Do not wait where no replica serves what is asked for: go to a fallback, or end if it is
+        an adapter that none holds. Return whether that is so."""
+        model, adapter = self.model, self.query.lora
+        if model.can_serve(adapter):
+            return False
+        if self.fall_back(NO_REPLICA):
+            return True
+        if not (self.untouched and adapter_is_missing(model, adapter)):
+            return False
+        self.fail(adapter_not_loaded(model, adapter))
+        return True
 
     def _fallback(self) -> Target | None:
         """Return the model that may answer in the place of this one, if there is one."""

@@ -31,7 +31,7 @@ from kvasir_router.proxy.client.gateway_client import GatewayClient
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.fallbacks import Fallbacks, answers_instead, model_line
-from kvasir_router.proxy.local_routes import LocalRoutes
+from kvasir_router.proxy.local_routes import LocalRoutes, may_use
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.request_reading import (
     add_salt,
@@ -284,8 +284,7 @@ class Gateway:
 
         def find(name: str) -> Target | None:
             found = self.fleet.find(name, user)
-            may = found is not None and (holder is None or holder.may_use(name, found))
-            return found if may else None
+            return found if found is not None and may_use(holder, name, found) else None
 
         def go(target: Target, fallbacks: Fallbacks, received: float) -> None:
             try:

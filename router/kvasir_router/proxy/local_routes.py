@@ -10,7 +10,6 @@ from kvasir_router.admission.admission import Admission, forbidden
 from kvasir_router.admission.keyring import Holder
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.target import Target
-from kvasir_router.proxy.failures.failure_responses import adapter_not_loaded
 from kvasir_router.telemetry import router_metrics
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.wire import responses as answers
@@ -84,13 +83,10 @@ class LocalRoutes:
 
     def target(self, name: str, user: str | None, holder: Holder | None) -> Target:
         """Return what the name of a request stands for. Raises RefusalError: 404 if there is no
-        such name, 503 if it is an adapter's that no replica of its model holds yet."""
+        such name."""
         target = self._fleet.find(name, user)
         if target is None:
             raise self.unknown_model(name, holder)
-        model, adapter = target.model, target.adapter
-        if model.ready and not model.holds(adapter) and may_use(holder, name, target):
-            raise RefusalError(adapter_not_loaded(model, adapter))
         return target
 
     def unknown_model(self, name: str, holder: Holder | None) -> RefusalError:
@@ -140,7 +136,7 @@ class LocalRoutes:
         target = self._fleet.find(name, name)
         if target is None:
             raise self.unknown_model(name, holder)
-        if holder is not None and not holder.may_use(name, target):
+        if holder is not None and not may_use(holder, name, target):
             raise RefusalError(forbidden(holder, name))
         return Answer(200, msgspec.json.encode(model_card(name, target)))
 

@@ -44,13 +44,12 @@ class Relay(FallbackTarget):
         received: float = 0.0,
     ) -> None:
         """`received`: when the request came, by the monotonic clock; 0 = now."""
-        self.query = query
         self.streams = query.streams
         """True if the client wants events."""
         self._client = client
         self.request = query.request
         self._record = RequestRecord(query, model, metrics, ticket, received)
-        super().__init__(services, model, metrics, ticket, fallbacks, self._record.received)
+        super().__init__(services, query, model, metrics, ticket, fallbacks, self._record.received)
         self._answer: ClientAnswer | None = None
         """Answer on its way to the client."""
         deaths = fallbacks.deaths if fallbacks is not None else 0
@@ -155,14 +154,6 @@ class Relay(FallbackTarget):
         """Return whether it waits to go on with a stream that has begun."""
         return self._attempts.candidates.limited
 
-    @property
-    def preferred_has_room(self) -> bool:
-        """Return whether the preferred replica has a free slot."""
-        try:
-            return self.model.prefers_room(self.query)
-        except Exception:
-            return True  # its turn: `start` will end it
-
     def refuse(self, answer: Answer) -> None:
         """Refuse the request: its queue timeout has passed."""
         if self.is_blank:
@@ -188,7 +179,7 @@ class Relay(FallbackTarget):
         if candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
             return
-        if self.falls_back_at_once():
+        if self.ends_at_once():
             return
         candidates.forget_tried()
         self.query.read_prompt()
@@ -337,7 +328,7 @@ class Relay(FallbackTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if self._record.ended_at or self.falls_back_at_once():
+            if self._record.ended_at or self.ends_at_once():
                 return
             if self._services.queue.enter(self):
                 self.start()

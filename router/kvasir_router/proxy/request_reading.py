@@ -12,6 +12,7 @@ from kvasir_router.wire.envelope import (
     OUTLINED,
     DenseBodyError,
     Envelope,
+    adapter_problem,
     decode_envelope,
     is_bracketed,
     read_outline,
@@ -33,7 +34,17 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_request(request: Request) -> tuple[Envelope, Form | None]:
-    """Read what decides where a request goes, and the fields of a form. Raises RefusalError."""
+    """Read what decides where a request goes, and the fields of a form. Raises RefusalError, also
+    for a body that asks engines for an adapter past the name in `model`: whatever its model's
+    replicas are now, others may have come by the time that it is sent."""
+    envelope, form = _read(request)
+    problem = adapter_problem(envelope)
+    if problem is not None:
+        raise bad_body(*problem)
+    return envelope, form
+
+
+def _read(request: Request) -> tuple[Envelope, Form | None]:
     form_in = form_type(request)
     scan, request.scan = request.scan, None
     try:

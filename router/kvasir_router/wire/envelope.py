@@ -38,6 +38,10 @@ class Envelope(msgspec.Struct):
     previous_response_id: Any = None
     user: Any = None
     priority: Any = None
+    lora_path: Any = None
+    lora_request: Any = None
+    lora: Any = None
+    adapters: Any = None
 
     # The prompt and what else decides its tokens (kvasir.wire: text_chain, messages_chat). They are
     # decoded with the others: parsing the body's strings a second time would cost as much again.
@@ -61,8 +65,13 @@ class Envelope(msgspec.Struct):
     """Not decoded: that it is there is enough."""
 
 
+ADAPTER_FIELDS = ("lora_path", "lora_request", "lora", "adapters")
+"""Fields by which engines take a LoRA adapter past `model`: SGLang's, TensorRT-LLM's, that of
+llama.cpp and vLLM-Omni, and MLX LM's. Keys are for names in `model`."""
+
 _OUTLINED = Envelope.__struct_fields__[1 : Envelope.__struct_fields__.index("messages")]
 """Fields besides the model and those of the prompt."""
+_OF_PROMPTS = Envelope.__struct_fields__[Envelope.__struct_fields__.index("tools") :]
 _Outline: Any = msgspec.defstruct(
     "_Outline",
     [("model", str | None, None), *((name, msgspec.Raw, msgspec.Raw()) for name in _OUTLINED)],
@@ -74,7 +83,7 @@ _decode_outline = msgspec.json.Decoder(_Outline).decode
 
 
 OUTLINED = (
-    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[13:]),
+    *("messages", "model", "prompt", *_OUTLINED, *_OF_PROMPTS),
     # What keeps a stream from being resumed.
     *("best_of", "use_beam_search"),
     *("logprobs", "prompt_logprobs", "return_token_ids"),
@@ -94,9 +103,7 @@ def read_outline(body: bytes, outline: Outline) -> Envelope:
         envelope.resume = _GIVEN
     envelope.model = msgspec.json.decode(model, type=str) if model else None
     for name in _OUTLINED:
-        raw = outline.raw(body, name)
-        if 0 < len(raw) <= _MAX_FIELD:
-            setattr(envelope, name, msgspec.json.decode(raw))
+        _set_field(envelope, name, outline.raw(body, name))
     return envelope
 
 
@@ -110,10 +117,31 @@ def decode_envelope(body: bytes) -> Envelope:
     if b'"resume"' in body:
         envelope.resume = _GIVEN
     for name in _OUTLINED:
-        raw = getattr(outline, name)
-        if 0 < len(raw) <= _MAX_FIELD:
-            setattr(envelope, name, msgspec.json.decode(raw))
+        _set_field(envelope, name, getattr(outline, name))
     return envelope
+
+
+def _set_field(envelope: Envelope, name: str, raw: bytes | msgspec.Raw) -> None:
+    """Set a field from its JSON, unless that is long. One that would choose an adapter is refused,
+    whatever it is, so that it is given is enough."""
+    if 0 < len(raw) <= _MAX_FIELD:
+        setattr(envelope, name, msgspec.json.decode(raw))
+    elif len(raw) and name in ADAPTER_FIELDS:
+        setattr(envelope, name, "...")
+
+
+def adapter_problem(envelope: Envelope) -> tuple[str, str] | None:
+    """Return why a body is refused that chooses a LoRA adapter otherwise than by `model`, in a
+    sentence, and the field to blame; None if it does not."""
+    for name in ADAPTER_FIELDS:
+        value = getattr(envelope, name)
+        if value is not None:
+            problem = (
+                f"`{name}` is {_shown(value)}: LoRA adapters are chosen by `model` alone; put the "
+                f"adapter's name there and leave `{name}` out."
+            )
+            return problem, name
+    return None
 
 
 class DenseBodyError(Exception):

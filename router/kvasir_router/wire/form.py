@@ -3,7 +3,7 @@
 The body is sent on as it came, but for a canary's name.
 """
 
-from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.envelope import ADAPTER_FIELDS, Envelope
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_edit import replace_bytes
 from kvasir_router.wire.long_bodies.form_scan import Form, FormError, FormScan
@@ -35,7 +35,12 @@ def read_form(form: Form) -> Envelope:
         name = None if model is None else model.decode()
     except UnicodeDecodeError:
         raise FormError("The form's field `model` is not UTF-8.") from None
-    return Envelope(model=name, stream=form.values.get(b"stream", b"").lower() == b"true")
+    envelope = Envelope(model=name, stream=form.values.get(b"stream", b"").lower() == b"true")
+    for field in ADAPTER_FIELDS:
+        value = form.values.get(field.encode())
+        if value is not None:
+            setattr(envelope, field, value.decode(errors="replace"))
+    return envelope
 
 
 def rename_form(request: Request, form: Form, name: str) -> None:

@@ -1,5 +1,6 @@
 """Answers the router writes itself: status lines, whole responses and OpenAI error objects."""
 
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +16,8 @@ STATUS_LINES = {
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = b"application/json"
 
+_NOT_DESCRIBED = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+"""Characters that an error_description may not have."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
@@ -86,6 +89,19 @@ def error(
     return Answer(
         status, msgspec.json.encode(error_object(status, message, code, param)), JSON, lines
     )
+
+
+def bearer_refusal(status: int, message: str, code: str, reason: str) -> Answer:
+    """An error answer that refuses an access token. Its WWW-Authenticate has the `reason`, one of
+    those of RFC 6750, 3.1, and the message, of which other characters than those that it allows
+    there (3) are replaced: whatever the message quotes, the header stays one line."""
+    answer = error(status, message, code)
+    said = _NOT_DESCRIBED.sub("?", message.replace('"', "'")).encode()
+    answer.lines = b'WWW-Authenticate: Bearer error="%b", error_description="%b"\r\n' % (
+        reason.encode(),
+        said,
+    )
+    return answer
 
 
 def in_form_of(endpoint: Endpoint, answer: Answer) -> Answer:

@@ -17,6 +17,7 @@ from support.router import (
     stream_until,
     write_config_fixture,
 )
+from support.token_issuer import start_with_tokens, token_issuer
 
 from kvasir_router import compiled
 
@@ -29,7 +30,9 @@ __all__ = [
     "start_process",
     "start_replica",
     "start_router",
+    "start_with_tokens",
     "stream_until",
+    "token_issuer",
     "write_config_fixture",
 ]
 

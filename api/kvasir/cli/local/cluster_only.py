@@ -81,8 +81,8 @@ def _engine_problems(name: str, engine: Engine) -> Iterator[str]:
                 f"{name}: spec.engine.command has no $(KVASIR_PORT): kvasir up chooses each"
                 " replica's port; put it where the engine takes its port"
             )
-    elif engine.type != "kvasir" and shutil.which(engine.adapter.program[0]) is None:
+    elif engine.type != "kvasir" and shutil.which(engine.traits.program[0]) is None:
         yield (
-            f"{name}: spec.engine.type {engine.type}: {engine.adapter.program[0]!r} is not on PATH;"
+            f"{name}: spec.engine.type {engine.type}: {engine.traits.program[0]!r} is not on PATH;"
             " install it and start kvasir up in its environment, or use a cluster"
         )

@@ -89,19 +89,19 @@ class EngineProcess:
     @property
     def _tells_events(self) -> bool:
         spec = self.owner.spec
-        return bool(spec.engine.adapter.events) and (
+        return bool(spec.engine.traits.events) and (
             spec.engine.type == "kvasir" or spec.router.tokenizer is not None
         )
 
     def _command(self, program: tuple[str, ...]) -> list[str]:
-        adapter = self.owner.spec.engine.adapter
-        own = program if adapter.contract else None
+        traits = self.owner.spec.engine.traits
+        own = program if traits.contract else None
         command = engine_command(self.owner, host=LOOPBACK, port=self.ports.http, program=own)
-        if adapter.contract:
+        if traits.contract:
             command += ["--grpc-port", str(self.ports.grpc)]
         if self._tells_events:
             events, replay = self.ports.kv_events, self.ports.kv_replay
-            command += event_flags(adapter, _zmq_address(events), _zmq_address(replay))
+            command += event_flags(traits, _zmq_address(events), _zmq_address(replay))
         return command
 
     def _variables(self) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Types of engines: one adapter each, and the part of `spec.engine` that depends on the type."""
+"""Types of engines: the traits of each, and the part of `spec.engine` that depends on the type."""

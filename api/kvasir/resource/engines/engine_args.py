@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvasir.resource.engines.adapter import EngineAdapter
-from kvasir.resource.engines.adapters import EVENTS, REPLAY
+from kvasir.resource.engines.engine_types import EVENTS, REPLAY
+from kvasir.resource.engines.traits import EngineTraits
 from kvasir.resource.llmdeployment import LLMDeployment
 from kvasir.resource.spec import Spec
 
@@ -32,13 +32,13 @@ def engine_command(
     spec = deployment.spec
     if spec.engine.type == "custom":
         return [*spec.engine.command, *spec.engine.args]
-    adapter = spec.engine.adapter
-    first, *rest = adapter.program
+    traits = spec.engine.traits
+    first, *rest = traits.program
     command = [*((first,) if program is None else program), *rest]
-    command += [*((adapter.model,) if adapter.model else ()), model or model_argument(spec)]
+    command += [*((traits.model,) if traits.model else ()), model or model_argument(spec)]
     settings = _settings(deployment, host, port, tensor, revision=model is None)
-    flags = [word for name, value in settings for word in _flag(adapter, name, value)]
-    return [*command, *flags, *adapter.always, *_lora_flags(spec), *spec.engine.args]
+    flags = [word for name, value in settings for word in _flag(traits, name, value)]
+    return [*command, *flags, *traits.always, *_lora_flags(spec), *spec.engine.args]
 
 
 def model_argument(spec: Spec) -> str:
@@ -50,14 +50,14 @@ def model_argument(spec: Spec) -> str:
     return parsed.name if parsed.scheme in ("hf", "file") else spec.model.uri
 
 
-def event_flags(adapter: EngineAdapter, events: str, replay: str) -> list[str]:
+def event_flags(traits: EngineTraits, events: str, replay: str) -> list[str]:
     """Return the flags with which an engine publishes its KV events at these two addresses."""
-    return [word.replace(EVENTS, events).replace(REPLAY, replay) for word in adapter.events]
+    return [word.replace(EVENTS, events).replace(REPLAY, replay) for word in traits.events]
 
 
 def lora_variables(spec: Spec) -> Mapping[str, str]:
     """Return the variables without which the engine loads no LoRA adapters."""
-    return spec.engine.adapter.lora.variables if spec.adapters is not None else {}
+    return spec.engine.traits.lora.variables if spec.adapters is not None else {}
 
 
 def engine_variables(
@@ -91,7 +91,7 @@ def _settings(
     spec = deployment.spec
     names = deployment.served_names
     yield from (("host", host), ("port", port))
-    yield "served_model_name", names if spec.engine.adapter.several_names else names[:1]
+    yield "served_model_name", names if spec.engine.traits.several_names else names[:1]
     if revision and (wanted_revision := _revision(spec)) is not None:
         yield "revision", wanted_revision
     if spec.model.quantization != "auto":
@@ -113,7 +113,7 @@ def _lora_flags(spec: Spec) -> list[str]:
     that it need not be restarted for one. What the user gives replaces ours."""
     if spec.adapters is None:
         return []
-    lora, given = spec.engine.adapter.lora, {it.partition("=")[0] for it in spec.engine.args}
+    lora, given = spec.engine.traits.lora, {it.partition("=")[0] for it in spec.engine.args}
     found = [each for each in lora.enabling if each not in given]
     return found if given & set(lora.sizes[::2]) else [*found, *lora.sizes]
 
@@ -124,13 +124,13 @@ def _revision(spec: Spec) -> str | None:
     return spec.model.revision or own
 
 
-def _flag(adapter: EngineAdapter, name: str, value: Any) -> Iterator[str]:
+def _flag(traits: EngineTraits, name: str, value: Any) -> Iterator[str]:
     """Yield the words that set `name`; none where the type has no flag for it."""
-    flag = adapter.flags.get(name, "")
+    flag = traits.flags.get(name, "")
     if isinstance(flag, tuple):
         flag = flag[0 if value else 1]
         yield from (flag,) if flag else ()
     elif flag:
         yield flag
         values = value if isinstance(value, list) else [value]
-        yield from (adapter.values.get((name, each), str(each)) for each in values)
+        yield from (traits.values.get((name, each), str(each)) for each in values)

@@ -6,10 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from kvasir.model_uri import ModelURI, parse_model_uri
-from kvasir.models.cache.layout import CACHED_SCHEMES, model_directory
+from kvasir.models.cache.layout import model_directory
 from kvasir.resource import labels
 from kvasir.resource.field_types import ServedName, SourceURI
+from kvasir.resource.model_spec import Sourced, source_rule
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
 MAX_ADAPTERS = 32
@@ -22,14 +22,12 @@ _NO_DIRECTORY = (
 )
 
 
-class LoraAdapter(StrictModel):
+class LoraAdapter(StrictModel, Sourced):
     """One LoRA adapter of the model."""
 
     model_config = rules(
         rule(
-            r"self.uri.matches('^(hf|s3|oci|https|pvc)://[^ ]+$|^file:///[^ ]+$"
-            r"|^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
-            r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$')",
+            source_rule("hf", "s3", "oci", "https", "pvc"),
             _NO_DIRECTORY,
         ),
     )
@@ -47,16 +45,6 @@ class LoraAdapter(StrictModel):
         if self.parsed_uri.scheme == "builtin":
             raise ValueError(f"{_NO_DIRECTORY}, not {self.uri!r}")
         return self
-
-    @property
-    def parsed_uri(self) -> ModelURI:
-        """`uri`, parsed."""
-        return parse_model_uri(self.uri)
-
-    @property
-    def downloaded(self) -> bool:
-        """True if the adapter has to be fetched before it can be loaded."""
-        return self.parsed_uri.scheme in CACHED_SCHEMES
 
     @property
     def directory(self) -> str:

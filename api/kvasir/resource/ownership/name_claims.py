@@ -22,7 +22,8 @@ _NOT_PLAIN = re.compile(r"[^a-z0-9]+")
 
 
 class Holder(NamedTuple):
-    """The LLMDeployment that has a name, whatever its uid: a restored one is the same."""
+    """The LLMDeployment that has claimed a name, by namespace and name: one that is restored from a
+    backup has another uid, and keeps its claims."""
 
     namespace: str
     name: str
@@ -37,9 +38,10 @@ class NameClaim(NamedTuple):
     class_name: str
     """Class in which the name is claimed."""
     name: str
-    """The model name or alias."""
+    """Name of a model, an alias or a LoRA adapter, as clients put it into `model`."""
     holder: Holder
     holder_uid: str
+    """uid of the LLMDeployment that made the claim."""
 
 
 def served_names(deployment: str, name: str | None, aliases: Iterable[str]) -> list[str]:

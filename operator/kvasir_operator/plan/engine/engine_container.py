@@ -22,7 +22,7 @@ def command(inputs: PlanInputs, tensor: int) -> Object:
     if engine.type == "custom":
         words = {"command": engine.command, "args": engine.args}
         return {name: list(each) for name, each in words.items() if each}
-    program = () if engine.adapter.is_entrypoint else engine.adapter.program
+    program = () if engine.traits.is_entrypoint else engine.traits.program
     arguments = engine_command(
         inputs.deployment,
         host=_HOST,
@@ -58,7 +58,7 @@ def environment(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
 
 def has_fleet(inputs: PlanInputs) -> bool:
     """Tell if engines are told the fleet's secret: there is one, and they are Kvasir's."""
-    return bool(inputs.settings.fleet_secret.text) and inputs.spec.engine.adapter.contract
+    return bool(inputs.settings.fleet_secret.text) and inputs.spec.engine.traits.contract
 
 
 def _of_type(inputs: PlanInputs, tensor: int) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _more_flags(inputs: PlanInputs) -> list[str]:
         flags += ["--grpc-port", str(labels.GRPC_PORT)]
     if "events" in ports:
         events, replay = (f"tcp://*:{ports[name]}" for name in ("events", "replay"))
-        flags += event_flags(engine.adapter, events, replay)
+        flags += event_flags(engine.traits, events, replay)
     if has_fleet(inputs):
         flags += ["--fleet-secret-file", f"{labels.FLEET_DIRECTORY}/secret"]
     return flags

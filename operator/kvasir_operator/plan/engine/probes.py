@@ -10,16 +10,16 @@ _TIMEOUT = 5
 
 
 def probes(spec: Spec) -> Object:
-    """Return the startup, readiness and liveness probe, by the engine's adapter and the spec."""
-    given, adapter = spec.engine.probes or Probes(), spec.engine.adapter
-    ready = given.readiness.path or adapter.ready_path
+    """Return the startup, readiness and liveness probe, by the engine's traits and the spec."""
+    given, traits = spec.engine.probes or Probes(), spec.engine.traits
+    ready = given.readiness.path or traits.ready_path
     startup = given.startup
     period = startup.period_seconds or 2
     failures = max(1, spec.lifecycle.startup_seconds // period)
     return {
         "startupProbe": _probe(startup, startup.path or ready, period, failures),
         "readinessProbe": _counted(given.readiness, ready, 2, 2),
-        "livenessProbe": _counted(given.liveness, adapter.live_path, 10, 3),
+        "livenessProbe": _counted(given.liveness, traits.live_path, 10, 3),
     }
 
 

@@ -27,6 +27,6 @@ def ending(lifecycle: Lifecycle, engine: Engine | None = None) -> TerminationTim
     ends at once takes its drain time before it."""
     pre_stop, drain = lifecycle.pre_stop_seconds, lifecycle.drain_seconds
     grace = pre_stop + drain + MARGIN_SECONDS
-    if engine is not None and engine.adapter.drain == "wait" and not engine.drains_on_sigterm:
+    if engine is not None and engine.traits.drain == "wait" and not engine.drains_on_sigterm:
         return TerminationTimes(pre_stop + drain, 0, grace)
     return TerminationTimes(pre_stop, drain, grace)

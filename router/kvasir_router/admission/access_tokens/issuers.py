@@ -39,7 +39,8 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
-Text = Annotated[str, Field(min_length=1, max_length=1024)]
+Text = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""Text of one line: refusals of tokens quote it, also in a header."""
 
 
 class TenantGrant(Grant):

@@ -1,14 +1,10 @@
 """Bytes that replicas get of one request."""
 
-from kvasir_router.discovery.specs import EngineKind, Upstream
+from kvasir_router.discovery.specs import Upstream
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.proxy.attempts.attempt import UpstreamRequest
-from kvasir_router.proxy.attempts.upstream_rendering import (
-    body_of,
-    head_lines,
-    renamed,
-    target_of,
-)
+from kvasir_router.proxy.attempts.model_field import named_for
+from kvasir_router.proxy.attempts.upstream_rendering import body_of, head_lines, target_of
 from kvasir_router.proxy.migration import after_handover, continuation
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.wire.long_bodies.body_scan import Outline
@@ -20,9 +16,9 @@ class OutgoingRequest:
     """Head and body for each replica that is asked; the body is the client's until a replica has
     begun with the answer that another one is to go on with."""
 
-    def __init__(self, query: Query, fleet_secrets: FleetSecrets, base: str = "") -> None:
-        """`base` is the name of the model, of whose adapters one may be asked for."""
-        self._base = base.partition(":")[0]
+    def __init__(self, query: Query, fleet_secrets: FleetSecrets, model: str) -> None:
+        """`model` is the name of the query's model."""
+        self._model = model
         self._query = query
         self._fleet_secrets = fleet_secrets
         self._body = query.request.body
@@ -32,11 +28,8 @@ class OutgoingRequest:
         upstream = attempt.replica.spec.upstream
         if upstream is not None:
             return self._foreign(attempt, upstream)
-        request, body, outline = self._query.request, self._body, self._query.request.outline
-        if self._query.lora and attempt.replica.spec.engine is EngineKind.SGLANG:
-            # SGLang answers to any name with the model itself, unless it is MODEL:ADAPTER
-            name = f"{self._base}:{self._query.lora}"
-            body, outline = renamed(request, body, name, outline)
+        request, engine = self._query.request, attempt.replica.spec.engine
+        body, outline = named_for(engine, self._query, self._body, self._model)
         if not attempt.contract:
             body = self._asking(attempt, body, outline)
         head = (

@@ -14,8 +14,7 @@ from time import time
 import msgspec
 
 from kvasir_router.discovery.specs import EngineKind, Upstream
-from kvasir_router.fleet.target import rename
-from kvasir_router.wire.form import form_of, form_type
+from kvasir_router.proxy.attempts.model_field import renamed
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_scan import Outline
 from kvasir_router.wire.query import Query
@@ -63,20 +62,6 @@ def body_of(query: Query, upstream: Upstream, engine: EngineKind) -> tuple[bytes
     request = query.request
     body, outline = _without_marks(query, salt=engine is EngineKind.OPENAI)
     return renamed(request, body, upstream.model, outline) if upstream.model else (body, outline)
-
-
-def renamed(
-    request: Request, body: bytes, name: str, outline: Outline | None
-) -> tuple[bytes, Outline | None]:
-    """Return a request's `body` with another name of the model, and its outline if it has one."""
-    content_type = form_type(request)
-    if content_type is not None:
-        form = form_of(body, content_type)
-        return b"".join((body[: form.model_start], name.encode(), body[form.model_end :])), None
-    if outline is None:
-        return rename(body, name), None
-    value = msgspec.json.encode(name)
-    return outline.replaced(body, "model", value), outline.after_replacing("model", len(value))
 
 
 def _without_marks(query: Query, *, salt: bool) -> tuple[bytes, Outline | None]:

@@ -1,7 +1,7 @@
 """Answers to requests that no replica has answered to the end; in a stream its last event."""
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.wire.responses import Answer, error
+from kvasir_router.wire.responses import Answer, bearer_refusal, error
 
 
 def stopping() -> Answer:
@@ -39,11 +39,16 @@ def adapter_not_loaded(model: Model, adapter: str) -> Answer:
     return error(503, message, "adapter_not_loaded", "model", retry_after=2)
 
 
+def adapter_is_missing(model: Model, adapter: str) -> bool:
+    """Return whether the model is served, and no replica holds the LoRA adapter or is about to
+    serve it."""
+    return model.ready and not model.holds(adapter)
+
+
 def waited_in_vain(model: Model, adapter: str, answer: Answer) -> Answer:
     """Return the answer to a request that has waited for too long: the queue's, unless it is an
     adapter that was missing."""
-    is_missing = model.ready and not model.holds(adapter)
-    return adapter_not_loaded(model, adapter) if is_missing else answer
+    return adapter_not_loaded(model, adapter) if adapter_is_missing(model, adapter) else answer
 
 
 def policy_failed(model: Model) -> Answer:
@@ -79,12 +84,7 @@ def token_expired() -> Answer:
     """Answer when the access token of a request under way is no longer valid, and its issuer's
     entry says `at_expiry: end`."""
     message = "The access token expired while the request was under way; get a new one."
-    made = error(401, message, "token_expired")
-    made.lines = (
-        b'WWW-Authenticate: Bearer error="invalid_token", error_description="%b"\r\n'
-        % message.encode()
-    )
-    return made
+    return bearer_refusal(401, message, "token_expired", "invalid_token")
 
 
 def silent(model: Model, replica_id: str, seconds: float) -> Answer:

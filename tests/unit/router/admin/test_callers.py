@@ -3,8 +3,6 @@
 import json
 
 import pytest
-import yaml
-from support.token_issuer import TokenIssuer
 
 SECRET = "a-secret-of-a-fleet-0123456789abcdef"
 CHANGE = {"policy": "round_robin"}
@@ -12,24 +10,12 @@ PERMISSIONS = [{"value": "llm"}, {"claim": "roles", "value": "llm-admin", "admin
 
 
 @pytest.fixture
-async def token_issuer():
-    made = TokenIssuer()
-    runner = await made.start()
-    yield made
-    await runner.cleanup()
-
-
-@pytest.fixture
-async def put(start_replica, start_router, model_entry, client, tmp_path, token_issuer, eventually):
+async def put(start_replica, start_with_tokens, model_entry, client, tmp_path, eventually, request):
     """Change a policy with these headers; the router's audit log has what came of it."""
-    issuers, audit = tmp_path / "issuers.yaml", tmp_path / "audit.jsonl"
-    issuers.write_text(yaml.safe_dump({"issuers": [token_issuer.entry(permissions=PERMISSIONS)]}))
+    audit = tmp_path / "audit.jsonl"
+    options = {"audit_log": str(audit), "fleet_secret": getattr(request, "param", SECRET)}
     models = [model_entry("m", await start_replica())]
-    router = await start_router(
-        models, issuers_file=issuers, audit_log=str(audit), fleet_secret=SECRET
-    )
-    tokens = router.server.gateway.admission.tokens
-    await eventually(lambda: tokens.fetches["sso", "ok"] == 1)
+    router = await start_with_tokens(models, {"permissions": PERMISSIONS}, **options)
 
     async def put(**headers: str):
         answer = await client.put(f"{router.admin_url}/policy/m", json=CHANGE, headers=headers)
@@ -77,3 +63,12 @@ async def test_the_secret_goes_on_to_be_enough(put) -> None:
     answer, record = await put(**{"x-kvasir-fleet-secret": SECRET})
     assert answer.status_code == 200
     assert record["who"].startswith("secret:")
+
+
+@pytest.mark.parametrize("put", [None], indirect=True)
+async def test_a_router_without_a_secret_asks_for_none(put) -> None:
+    answer, _ = await put(Authorization="Bearer kv-a")
+    assert answer.status_code == 401
+    assert answer.json()["error"]["message"] == (
+        "send an access token whose permissions give it `admin` as `Authorization: Bearer TOKEN`"
+    )

@@ -76,13 +76,16 @@ class Model:
     def capacity(self) -> int:
         return sum(engine.slots.count or 2048 for engine in self.engines)
 
+    def has_room_for(self, adapter: str) -> bool:
+        return self.has_room
+
     def has_only(self, part: float) -> bool:
         free = sum(max((e.slots.count or 2048) - e.in_flight, 0) for e in self.engines)
         return free <= reserved_slots(part, self.capacity)
 
 
 class Asking:
-    streams, moving, preferred_has_room, patience = True, False, True, inf
+    streams, moving, preferred_has_room, patience, adapter = True, False, True, inf, ""
 
     def __init__(self, world, tenant) -> None:
         self.world, self.model, self.arrived = world, world.model, world.now

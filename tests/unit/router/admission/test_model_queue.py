@@ -150,3 +150,55 @@ def test_the_longest_queue_is_by_weight(make_queue) -> None:
     assert Asking(queue, model, "heavy", weight=4.0).come().state == "waits"
     assert [each.state for each in heavy] == ["waits"] * 3
     assert [each.state for each in light] == ["waits", "refused"]
+
+
+@pytest.mark.parametrize("waiting", [1, 31, 64, 500])
+@pytest.mark.parametrize("tenant", ["a", "b"])
+def test_who_waits_for_a_full_adapter_holds_up_nobody(make_queue, waiting, tenant) -> None:
+    queue, model = make_queue(requests=2000), Room()
+    model.full = {"sql", "chat"}
+    held = [
+        Asking(queue, model, adapter=adapter).come()
+        for _ in range(waiting)
+        for adapter in ("sql", "chat")
+    ]
+    base = [Asking(queue, model, tenant).come() for _ in range(3)]
+    model.free = 2
+    queue.serve(model)
+    assert [each.state for each in base] == ["runs", "runs", "waits"]
+    assert {each.state for each in held} == {"waits"}
+    model.full.remove("chat")
+    model.free = 1
+    queue.serve(model)
+    assert [each.state for each in held[:2]] == ["waits", "runs"], "the first of those that may"
+    base[2].leave()
+    model.full.clear()
+    model.free = 2
+    queue.serve(model)
+    assert [each.state for each in held[:4]] == ["runs", "runs", "runs", "waits"][: 2 * waiting]
+
+
+def test_a_tenant_whose_adapter_is_full_does_not_take_the_turn_of_others(make_queue) -> None:
+    queue, model = make_queue(), Room(free=5)
+    for _ in range(5):
+        Asking(queue, model, "much").come()
+    model.full = {"sql"}
+    little = Asking(queue, model, "little", adapter="sql", priority=Priority.INTERACTIVE).come()
+    waits = Asking(queue, model, "much", priority=Priority.BULK).come()
+    model.free = 1
+    queue.serve(model)
+    assert (little.state, waits.state) == ("waits", "runs")
+    later = Asking(queue, model, "much").come()
+    model.full.clear()
+    model.free = 1
+    queue.serve(model)
+    assert (little.state, later.state) == ("runs", "waits")
+
+
+def test_the_newest_of_a_tenant_is_dropped_whatever_adapter_it_is_for(make_queue) -> None:
+    queue, model = make_queue(requests=3), Room()
+    first, second, newest = (
+        Asking(queue, model, "hog", adapter=adapter).come() for adapter in ("sql", "", "sql")
+    )
+    Asking(queue, model, "light").come()
+    assert [each.state for each in (first, second, newest)] == ["waits", "waits", "refused"]

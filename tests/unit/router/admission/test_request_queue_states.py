@@ -72,10 +72,19 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from(Priority),
         size=st.integers(0, 900),
         weight=st.sampled_from([0.5, 1.0, 4.0]),
+        adapter=st.sampled_from(["", "", "sql", "chat"]),
     )
-    def ask(self, tenant: str, priority: Priority, size: int, weight: float) -> None:
-        asking = Asking(self.queue, self.model, tenant, size=size, priority=priority, weight=weight)
+    def ask(self, tenant: str, priority: Priority, size: int, weight: float, adapter: str) -> None:
+        ticket = {"priority": priority, "weight": weight}
+        asking = Asking(self.queue, self.model, tenant, size=size, adapter=adapter, **ticket)
         self.asked.append(asking.come())
+        self.queue.serve(self.model)  # as a loop would, soon
+
+    @rule(full=st.sets(st.sampled_from(["sql", "chat"])))
+    def hold(self, full: set[str]) -> None:
+        """The replicas that hold these adapters have no room from now on."""
+        self.model.full = full
+        self.queue.serve(self.model)
 
     @precondition(lambda self: self._in("runs"))
     @rule(data=st.data(), output=st.integers(0, 500))
@@ -102,7 +111,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_beside_room(self) -> None:
-        assert not (self._in("waits") and self.model.has_room)
+        assert not any(self.model.has_room_for(each.adapter) for each in self._in("waits"))
 
     @invariant()
     def only_those_who_run_are_charged(self) -> None:

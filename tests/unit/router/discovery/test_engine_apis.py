@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from kvasir.resource.engine_spec import Engine
-from kvasir.resource.engines.adapter import CustomAPI, MetricNames
-from kvasir.resource.engines.adapters import ADAPTERS
-from kvasir_router.discovery.engine_apis import adapter_of, is_safe, load_metrics, ready_path
+from kvasir.resource.engines.engine_types import ENGINE_TYPES
+from kvasir.resource.engines.traits import CustomAPI, MetricNames
+from kvasir_router.discovery.engine_apis import is_safe, load_metrics, ready_path, traits_of
 from kvasir_router.discovery.kubernetes_pods import read_engine
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
 
@@ -43,7 +43,7 @@ def test_a_custom_engine_is_asked_as_its_spec_says() -> None:
 
 
 def test_only_kvasirs_engines_keep_the_contract() -> None:
-    own = {kind for kind in EngineKind if adapter_of(kind).contract}
+    own = {kind for kind in EngineKind if traits_of(kind).contract}
     assert own == {EngineKind.KVASIR, EngineKind.KVASIR_OPEN}
 
 
@@ -103,8 +103,8 @@ def test_a_pods_label_tells_its_engine(replica, kind, engine, grpc) -> None:
 
 
 def test_every_type_has_a_kind(replica) -> None:
-    kinds = {name: replica(None if name == "kvasir" else name).engine for name in ADAPTERS}
-    assert {name: adapter_of(kind) for name, kind in kinds.items()} == dict(ADAPTERS)
+    kinds = {name: replica(None if name == "kvasir" else name).engine for name in ENGINE_TYPES}
+    assert {name: traits_of(kind) for name, kind in kinds.items()} == dict(ENGINE_TYPES)
 
 
 def test_a_custom_pod_tells_how_it_is_asked(replica) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvasir.resource.engines.adapter import CustomAPI, MetricNames
+from kvasir.resource.engines.traits import CustomAPI, MetricNames
 from kvasir_router.discovery.file_source import MAX_FILE_BYTES, read_snapshot
 from kvasir_router.discovery.specs import (
     CanarySpec,
@@ -177,6 +177,15 @@ def one_canary(split: str) -> str:
         ),
         (one_replica("draining: 5"), ["replicas[0].draining must be a valid boolean, not 5"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
+        (
+            "models: [{name: m, adapters: [b], replicas: "
+            "[{id: r, url: 'http://h', engine: vllm, adapters: [a]}]}]",
+            ["replica 'r' holds the adapter 'a', which model 'm' does not list; add it to"],
+        ),
+        (
+            "models: [{name: m, adapters: [b], replicas: [{id: r, url: 'http://h/v1', model: x}]}]",
+            ["replica 'r' is asked for 'x' whatever a client names", "give it adapters: []"],
+        ),
         ("models: [{name: m, policy: magic}]", ["models[0]", "'magic'", "least_load"]),
         (one_model("policy_options: {header: x}"), ["models[0]", "without policy; name it too"]),
         (

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from harness.streams import serving
-from kvasir.resource.engines.adapter import MetricNames
-from kvasir_router.discovery.engine_apis import adapter_of
+from kvasir.resource.engines.traits import MetricNames
+from kvasir_router.discovery.engine_apis import traits_of
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.metrics_scraper import (
     MAX_BYTES,
@@ -40,11 +40,11 @@ sglang:max_total_num_tokens{model_name="m"} 123456
 """
 
 
-VLLM_METRICS = LoadMetrics("/metrics", adapter_of(EngineKind.VLLM).metrics)
+VLLM_METRICS = LoadMetrics("/metrics", traits_of(EngineKind.VLLM).metrics)
 
 
 def page(text: bytes, kind: EngineKind = EngineKind.VLLM) -> MetricsPage | None:
-    return parse_page(text, adapter_of(kind).metrics)
+    return parse_page(text, traits_of(kind).metrics)
 
 
 def test_vllm() -> None:

@@ -371,3 +371,24 @@ async def test_an_adapter_that_only_a_leaving_replica_holds_is_served(adapters: 
     adapters.apply(holding(("a",), (), leaving=0))
     assert usable(model) == {"r1"}
     assert chosen(model, "a") == {"r0"}
+
+
+async def test_room_and_service_are_those_of_the_adapter(adapters: Fleet) -> None:
+    model = adapters.models["m"]
+    holder, other = model.replicas.values()
+
+    def seen() -> list[tuple[bool, bool]]:
+        model.refresh()
+        return [(model.has_room_for(it), model.can_serve(it)) for it in ("", "a", "b")]
+
+    assert seen() == [(True, True), (True, True), (False, False)]
+    for _ in range(holder.capacity):
+        holder.acquire()
+    assert holder.full
+    assert seen() == [(True, True), (False, True), (False, False)]
+    for _ in range(holder.capacity):
+        holder.release()
+    holder.health = Health.SUSPECT
+    assert seen() == [(True, True), (False, False), (False, False)]
+    other.health = Health.NOT_READY
+    assert seen()[1] == (True, False), "more than half are suspect: they are tried"

@@ -4,9 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.token_issuer import TokenIssuer
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 
@@ -18,35 +16,22 @@ def bearer(text: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def token_issuer():
-    made = TokenIssuer()
-    runner = await made.start()
-    yield made
-    await runner.cleanup()
-
-
-@pytest.fixture
-async def start(start_replica, start_router, model_entry, tmp_path, token_issuer, eventually):
+async def start(start_replica, start_with_tokens, model_entry, tmp_path):
     """A router whose issuer's keys have come, and with an API key `kv-a` of team-a."""
 
     async def start(*, keys: bool = True, fields: dict | None = None, **options):
-        issuers = tmp_path / "issuers.yaml"
         tenants = [
             {"tenant": "team-a", "tokens_per_day": 1000},
             {"tenant": "team-n", "models": ["n"]},
             {"tenant": "none", "models": []},
         ]
-        issuer = token_issuer.entry(tenants=tenants, **(fields or {}))
-        issuers.write_text(yaml.safe_dump({"issuers": [issuer]}))
         if keys:
             options["keys_file"] = tmp_path / "keys.yaml"
             key = ApiKey(id="a", hash=hash_key(b"kv-a"), tenant="team-a")
             options["keys_file"].write_bytes(dump_keys(KeyFile(keys=(key,))))
         replica = await start_replica()
         models = [model_entry("m", replica), model_entry("n", replica)]
-        router = await start_router(models, issuers_file=issuers, **options)
-        tokens = router.server.gateway.admission.tokens
-        await eventually(lambda: tokens.fetches["sso", "ok"] == 1)
+        router = await start_with_tokens(models, {"tenants": tenants, **(fields or {})}, **options)
         router.engine = replica
         return router
 

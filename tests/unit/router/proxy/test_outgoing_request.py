@@ -52,7 +52,7 @@ def make_query(body: bytes = BODY, lora: str = "") -> Query:
 
 @pytest.fixture
 def outgoing() -> OutgoingRequest:
-    return OutgoingRequest(make_query(), FleetSecrets("s" * 32))
+    return OutgoingRequest(make_query(), FleetSecrets("s" * 32), "m")
 
 
 async def test_an_engine_that_knows_the_router_gets_the_body_as_it_came(

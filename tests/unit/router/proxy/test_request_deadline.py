@@ -5,8 +5,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import yaml
-from support.token_issuer import TokenIssuer
 
 from kvasir_router.proxy.failures import request_deadline
 
@@ -20,14 +18,6 @@ FIRST = {
 
 
 @pytest.fixture
-async def token_issuer():
-    made = TokenIssuer()
-    runner = await made.start()
-    yield made
-    await runner.cleanup()
-
-
-@pytest.fixture
 def clock(monkeypatch) -> SimpleNamespace:
     """The day's clock as deadlines see it, which may be set."""
     made = SimpleNamespace(ahead=0.0, monotonic=time.monotonic)
@@ -38,17 +28,12 @@ def clock(monkeypatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-async def start(start_replica, start_router, model_entry, tmp_path, token_issuer, eventually):
+async def start(start_replica, start_with_tokens, model_entry):
     """A router with one replica of this script, or none, and tokens with this `at_expiry`."""
 
     async def start(at_expiry: str, script=None):
-        path = tmp_path / "issuers.yaml"
-        path.write_text(yaml.safe_dump({"issuers": [token_issuer.entry(at_expiry=at_expiry)]}))
         replicas = [] if script is None else [await start_replica(script=script)]
-        router = await start_router([model_entry("m", *replicas)], issuers_file=path)
-        tokens = router.server.gateway.admission.tokens
-        await eventually(lambda: tokens.fetches["sso", "ok"] == 1)
-        return router
+        return await start_with_tokens([model_entry("m", *replicas)], {"at_expiry": at_expiry})
 
     return start
 

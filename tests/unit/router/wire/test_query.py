@@ -16,10 +16,12 @@ from kvasir.wire.text_chain import (
 )
 from kvasir_router.wire import envelope
 from kvasir_router.wire.envelope import (
+    ADAPTER_FIELDS,
     MAX_VALUES,
     OUTLINED,
     UNREAD,
     Envelope,
+    adapter_problem,
     decode_envelope,
     is_bracketed,
     is_dense,
@@ -42,6 +44,18 @@ def test_only_the_model_is_checked() -> None:
     assert (envelope.model, envelope.stream, envelope.n) == ("m", "perhaps", [1])
     with pytest.raises(msgspec.ValidationError):
         decode_envelope(b'{"model":7}')
+
+
+@pytest.mark.parametrize("name", ADAPTER_FIELDS)
+@pytest.mark.parametrize("value", ['"sql"', '["sql",' + " " * 2000 + '"sql"]'])
+def test_a_dense_body_may_not_choose_an_adapter_either(name, value) -> None:
+    dense = ",".join("0" * (MAX_VALUES + 1))
+    envelope = decode_envelope(f'{{"model":"m","{name}":{value},"x":[{dense}]}}'.encode())
+    assert envelope.messages is UNREAD
+    problem, field = adapter_problem(envelope)
+    assert (field, f"`{name}` is " in problem) == (name, True)
+    none = decode_envelope(f'{{"model":"m","{name}":null,"x":[{dense}]}}'.encode())
+    assert adapter_problem(none) is None
 
 
 def test_a_conversation_that_goes_on_keeps_its_chain() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from kvasir.cli.kubectl.convert.draft import Draft
-from kvasir.resource.engines.adapters import REMEDIES, VLLM, reserved_flags
+from kvasir.resource.engines.engine_types import REMEDIES, VLLM, reserved_flags
 
 _SHORT = {
     "-tp": "--tensor-parallel-size",

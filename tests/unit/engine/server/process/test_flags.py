@@ -17,7 +17,7 @@ from kvasir.engine_values import (
     BlockSize,
 )
 from kvasir.resource.engine_spec import EngineConfig
-from kvasir.resource.engines.adapters import KVASIR, reserved_flags
+from kvasir.resource.engines.engine_types import KVASIR, reserved_flags
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
 from kvasir_engine.settings import EngineSettings, SettingsError, make_settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvasir.resource.engines.adapter import (
-    EngineAdapter,
+from kvasir.resource.engines.traits import (
+    EngineTraits,
     EngineType,
     FlagName,
     LoraAPI,
@@ -13,7 +13,7 @@ from kvasir.resource.engines.adapter import (
 )
 
 EVENTS, REPLAY = "{events}", "{replay}"
-"""Stand for the addresses of `EngineAdapter.events`."""
+"""Stand for the addresses of `EngineTraits.events`."""
 
 _SET = "it is set by Kvasir"
 _PLAIN = "probes and routers reach engine pods over plain HTTP"
@@ -43,7 +43,7 @@ REMEDIES = {
     "seed": "use spec.engine.config.seed",
     "load_format": "use spec.engine.config.loadFormat",
 }
-"""Settings that adapters have flags for, each with where it is set."""
+"""Settings that types have flags for, each with where it is set."""
 
 _COMMON: Mapping[str, FlagName] = {
     "host": "--host",
@@ -82,7 +82,7 @@ def _vllm_metrics(prefix: str) -> MetricNames:
     )
 
 
-KVASIR = EngineAdapter(
+KVASIR = EngineTraits(
     program=("kvasir", "serve"),
     is_entrypoint=True,
     flags={**_VLLM, "device": "--device", "drain_timeout": "--drain-timeout"},
@@ -101,7 +101,7 @@ KVASIR = EngineAdapter(
     contract=True,
 )
 
-VLLM = EngineAdapter(
+VLLM = EngineTraits(
     program=("vllm", "serve"),
     flags={**_VLLM, "drain_timeout": "--shutdown-timeout"},
     events=(
@@ -127,7 +127,7 @@ VLLM = EngineAdapter(
     drain="flag",
 )
 
-SGLANG = EngineAdapter(
+SGLANG = EngineTraits(
     program=("python3", "-m", "sglang.launch_server"),
     model="--model-path",
     flags={
@@ -177,25 +177,25 @@ SGLANG = EngineAdapter(
     drain="sigterm",
 )
 
-CUSTOM = EngineAdapter()
+CUSTOM = EngineTraits()
 """An engine of which only OpenAI's API is known; its spec says the rest."""
 
-ADAPTERS: Mapping[EngineType, EngineAdapter] = {
+ENGINE_TYPES: Mapping[EngineType, EngineTraits] = {
     "kvasir": KVASIR,
     "vllm": VLLM,
     "sglang": SGLANG,
     "custom": CUSTOM,
 }
-"""Adapters by type."""
+"""Traits by type."""
 
 
-def reserved_flags(adapter: EngineAdapter) -> dict[str, str]:
+def reserved_flags(traits: EngineTraits) -> dict[str, str]:
     """Return the flags that `spec.engine.args` may not carry, each with its remedy."""
     own = {
         flag: REMEDIES[setting]
-        for setting, flags in adapter.flags.items()
+        for setting, flags in traits.flags.items()
         for flag in ((flags,) if isinstance(flags, str) else flags)
         if flag
     }
-    events = {word: _SET for word in adapter.events if word.startswith("--")}
-    return {**own, **dict.fromkeys(adapter.always, _SET), **events, **adapter.reserved}
+    events = {word: _SET for word in traits.events if word.startswith("--")}
+    return {**own, **dict.fromkeys(traits.always, _SET), **events, **traits.reserved}

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from kvasir.resource.engine_spec import Engine, EngineConfig
-from kvasir.resource.engines.adapter import EngineType, MetricNames
-from kvasir.resource.engines.adapters import ADAPTERS, REMEDIES, reserved_flags
 from kvasir.resource.engines.engine_args import event_flags
+from kvasir.resource.engines.engine_types import ENGINE_TYPES, REMEDIES, reserved_flags
+from kvasir.resource.engines.traits import EngineType, MetricNames
 
 FLAGS = {
     "max_model_len": ("--max-model-len", "--max-model-len", "--context-length"),
@@ -50,17 +50,17 @@ FLAGS = {
 
 @pytest.mark.parametrize("setting", FLAGS)
 def test_flags(setting: str) -> None:
-    found = tuple(ADAPTERS[kind].flags.get(setting) for kind in ("kvasir", "vllm", "sglang"))
+    found = tuple(ENGINE_TYPES[kind].flags.get(setting) for kind in ("kvasir", "vllm", "sglang"))
     assert found == FLAGS[setting]
 
 
 def test_the_table_is_whole() -> None:
-    assert set(ADAPTERS) == set(get_args(EngineType))
+    assert set(ENGINE_TYPES) == set(get_args(EngineType))
     assert set(FLAGS) == set(REMEDIES)
     assert set(EngineConfig.model_fields) < set(REMEDIES)
-    for adapter in ADAPTERS.values():
-        assert set(adapter.flags) <= set(REMEDIES)
-    assert not ADAPTERS["custom"].flags
+    for traits in ENGINE_TYPES.values():
+        assert set(traits.flags) <= set(REMEDIES)
+    assert not ENGINE_TYPES["custom"].flags
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_how_it_is_started_asked_and_stopped(
     contract: bool,
     strict: bool,
 ) -> None:
-    it = ADAPTERS[kind]
+    it = ENGINE_TYPES[kind]
     assert (it.program, it.ready_path, it.live_path, it.drain) == (program, ready, live, drain)
     assert (it.contract, it.refuses_other_names) == (contract, strict)
 
@@ -121,13 +121,13 @@ def test_how_it_is_started_asked_and_stopped(
     ],
 )
 def test_metrics(kind: EngineType, running: str, waiting: str, kv_usage: str, ttft: str) -> None:
-    names = ADAPTERS[kind].metrics
+    names = ENGINE_TYPES[kind].metrics
     assert (names.running[0], names.waiting[0]) == (running, waiting)
     assert (names.kv_usage[0], names.ttft) == (kv_usage, ttft)
 
 
 def test_nothing_is_known_of_the_metrics_of_a_custom_engine() -> None:
-    assert ADAPTERS["custom"].metrics == MetricNames()
+    assert ENGINE_TYPES["custom"].metrics == MetricNames()
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_nothing_is_known_of_the_metrics_of_a_custom_engine() -> None:
     ],
 )
 def test_flags_of_kv_events(kind: EngineType, flags: list[str]) -> None:
-    assert event_flags(ADAPTERS[kind], "tcp://*:1", "tcp://*:2") == flags
+    assert event_flags(ENGINE_TYPES[kind], "tcp://*:1", "tcp://*:2") == flags
 
 
-RESERVED = [(kind, flag) for kind, it in ADAPTERS.items() for flag in reserved_flags(it)]
+RESERVED = [(kind, flag) for kind, it in ENGINE_TYPES.items() for flag in reserved_flags(it)]
 
 
 @pytest.mark.parametrize(("kind", "flag"), RESERVED)
@@ -166,10 +166,10 @@ def test_no_argument_contradicts_a_field(kind: EngineType, flag: str) -> None:
 
 
 def test_every_flag_of_the_table_is_reserved() -> None:
-    for adapter in ADAPTERS.values():
-        flags = {word for words in adapter.flags.values() for word in (words, *words)}
+    for traits in ENGINE_TYPES.values():
+        flags = {word for words in traits.flags.values() for word in (words, *words)}
         named = {flag for flag in flags if isinstance(flag, str) and flag.startswith("--")}
-        assert named <= set(reserved_flags(adapter))
+        assert named <= set(reserved_flags(traits))
 
 
 def test_a_custom_engine_may_have_any_argument() -> None:

@@ -1,4 +1,4 @@
-"""Adapter of an engine type: how it is started, asked and stopped. No pydantic."""
+"""Traits of an engine type: how it is started, asked and stopped. No pydantic."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LoraAPI:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAdapter:
+class EngineTraits:
     """One engine type. A setting without a flag has no meaning for the type, and is refused."""
 
     program: tuple[str, ...] = ()
