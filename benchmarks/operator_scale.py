@@ -113,6 +113,8 @@ class Site:
         self._spawn(
             *("kwok", binary("kwok"), f"--kubeconfig={self.plane.kubeconfig}", f"--cidr={NETWORK}"),
             *("--manage-all-nodes=true", "--node-ip=10.66.0.1", f"--config={STAGES}"),
+            # Nodes without one count as gone, and their pods as not Ready, every few seconds
+            "--node-lease-duration-seconds=40",
         )
         self.plane.apply("---\n".join(map(_node, range(nodes))))
         self._kvasir(
