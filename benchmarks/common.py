@@ -241,10 +241,15 @@ def resident_mib(pid: int) -> float:
 
 def metric(port: int, name: str) -> float:
     """Sum of a metric's series, of a process that serves /metrics on 127.0.0.1."""
+    return sum(metric_series(port, name).values())
+
+
+def metric_series(port: int, name: str) -> dict[str, float]:
+    """A metric's series by their labels, as its exposition writes them."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    series = [each for each in lines if each.startswith((f"{name}{{", f"{name} "))]
-    return sum(float(each.rpartition(" ")[2]) for each in series)
+    series = (each.rpartition(" ") for each in lines if each.startswith((f"{name}{{", f"{name} ")))
+    return {labels.removeprefix(name): float(value) for labels, _, value in series}
 
 
 def children(pid: int) -> list[int]:

@@ -25,13 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
-from common import ROOT, Figure, Report, cpu_seconds, metric, resident_mib, warn_if_busy
+from common import ROOT, Figure, Report, cpu_seconds, metric_series, resident_mib, warn_if_busy
 
 sys.path.insert(0, str(ROOT / "e2e" / "cluster"))
 
@@ -49,6 +49,7 @@ NETWORK = "10.66.0.0/16"
 NAMESPACE = "default"
 PODS_A_NODE = 100
 SETTLE_SECONDS = 900.0
+_T = TypeVar("_T")
 STAGES = Path(__file__).parent / "data" / "kwok_stages.yaml"
 
 
@@ -112,6 +113,8 @@ class Site:
         self._spawn(
             *("kwok", binary("kwok"), f"--kubeconfig={self.plane.kubeconfig}", f"--cidr={NETWORK}"),
             *("--manage-all-nodes=true", "--node-ip=10.66.0.1", f"--config={STAGES}"),
+            # Nodes without one count as gone, and their pods as not Ready, every few seconds
+            "--node-lease-duration-seconds=40",
         )
         self.plane.apply("---\n".join(map(_node, range(nodes))))
         self._kvasir(
@@ -136,9 +139,9 @@ class Site:
         with process(log, *command, *flags, *images, KUBECONFIG=kubeconfig) as made:
             yield made
 
-    def writes(self) -> float:
-        """Writes of the operator so far."""
-        return metric(self.operator_port, "kvasir_operator_api_writes_total")
+    def writes(self) -> dict[str, float]:
+        """Writes of the operator so far, by resource and verb."""
+        return metric_series(self.operator_port, "kvasir_operator_api_writes_total")
 
     def served(self) -> int:
         """Replicas that the router serves."""
@@ -182,6 +185,17 @@ async def until(what: str, holds: Any, seconds: float = SETTLE_SECONDS) -> float
         if time.monotonic() - began > seconds:
             raise SystemExit(f"not within {seconds:.0f} s: {what}")
         await asyncio.sleep(0.05)
+
+
+async def beside(process: subprocess.Popen[bytes], work: Coroutine[Any, Any, _T]) -> _T:
+    """Return what `work` returns. Raises SystemExit if the process ends before it: an operator ends
+    that loses its Lease, as on a machine that is too busy."""
+    task = asyncio.ensure_future(work)
+    while not (await asyncio.wait((task,), timeout=0.5))[0]:
+        if process.poll() is not None:
+            task.cancel()
+            raise SystemExit("the operator has ended; its log says why")
+    return task.result()
 
 
 class Fleet:
@@ -263,14 +277,15 @@ def _is_ready(resource: dict[str, Any]) -> bool:
 
 async def _rest(site: Site, operator: int, seconds: float) -> dict[str, float]:
     """Measure the operator while nothing changes."""
-    used, writes = (
-        cpu_seconds(operator),
-        site.writes(),
-    )
+    used, writes = cpu_seconds(operator), site.writes()
     await asyncio.sleep(seconds)
+    written = {what: count - writes.get(what, 0.0) for what, count in site.writes().items()}
+    for what, count in sorted(written.items()):
+        if count:
+            print(f"written at rest: {count:.0f} {what}")
     return {
         "cores": (cpu_seconds(operator) - used) / seconds,
-        "writes": (site.writes() - writes) * 60 / seconds,
+        "writes": sum(written.values()) * 60 / seconds,
         "mib": resident_mib(operator),
     }
 
@@ -288,17 +303,23 @@ async def measure(site: Site, given: argparse.Namespace) -> Report:
     async with connected(site.plane) as cluster:
         fleet = Fleet(cluster, names_of(given), given.replicas)
         with site.operator() as operator:
-            await fleet.make()
-            made = await until("every LLMDeployment is Ready", fleet.ready)
-            await until("the router serves every replica", lambda: site.served() >= pods)
-            print(f"{given.models} LLMDeployments, {pods} pods Ready after {made:.0f} s")
-            changes = await fleet.changes()
-            await until("every LLMDeployment is Ready again", fleet.ready)
-            await asyncio.sleep(30)
-            rest = await _rest(site, operator.pid, given.seconds)
+            made, changes = await beside(operator, _changed(site, fleet, pods))
+            rest = await beside(operator, _rest(site, operator.pid, given.seconds))
         with site.operator():
             again = await until("the operator is at work again", lambda: _leads(site), 120)
     return _report(given, made, changes, rest, again)
+
+
+async def _changed(site: Site, fleet: Fleet, pods: int) -> tuple[float, list[float]]:
+    """Return the seconds until all are Ready, and those of each change; all is at rest then."""
+    await fleet.make()
+    made = await until("every LLMDeployment is Ready", fleet.ready)
+    await until("the router serves every replica", lambda: site.served() >= pods)
+    print(f"{pods} pods Ready after {made:.0f} s")
+    changes = await fleet.changes()
+    await until("every LLMDeployment is Ready again", fleet.ready)
+    await asyncio.sleep(30)
+    return made, changes
 
 
 def _leads(site: Site) -> bool:

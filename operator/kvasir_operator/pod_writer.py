@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, label, name_of, namespace_of
+from kvasir.kube.objects import Object, condition, label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
@@ -93,12 +93,15 @@ def owner_of(pod: Object) -> Key:
     return Key(namespace_of(pod), label(pod, labels.DEPLOYMENT))
 
 
-def pod_condition(kind: str, is_true: bool, reason: str, message: str) -> Object:
-    """Return a pod's condition that changes now."""
+def pod_condition(pod: Object, kind: str, is_true: bool, reason: str, message: str) -> Object:
+    """Return a condition of a pod as it is written now. Its lastTransitionTime is that of its
+    status: another reason or message leaves it."""
+    before, status = condition(pod, kind), str(is_true)
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
         "type": kind,
-        "status": str(is_true),
+        "status": status,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": format_time(datetime.now(UTC)),
+        "lastTransitionTime": since or format_time(datetime.now(UTC)),
     }

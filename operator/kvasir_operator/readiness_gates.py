@@ -146,9 +146,7 @@ class ReadinessGates:
             return
         status: Object = {}
         if verdict is not None:
-            status["conditions"] = [
-                pod_condition(labels.ROUTED, verdict.is_open, verdict.reason, verdict.message)
-            ]
+            status["conditions"] = [pod_condition(pod, labels.ROUTED, *verdict)]
             annotations[labels.ROUTED_RUN] = run_of(pod)
         metadata = {
             "annotations": annotations,

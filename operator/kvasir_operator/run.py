@@ -103,7 +103,8 @@ async def _lead(
     gatekeeper.is_settled = adapters.is_settled
     classes = ClassHolder(cluster, view, settings, metrics)
     names = NameClaimer(cluster, view, settings, metrics)
-    departures = Departures(cluster, view, settings.node_signals, metrics)
+    signals = settings.node_signals if settings.node_drain else None
+    departures = Departures(cluster, view, signals, metrics)
 
     gpu_faults = GpuFaultEvents(cluster, view, metrics)
 

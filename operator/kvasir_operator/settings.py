@@ -41,6 +41,15 @@ class OperatorSettings:
         parse=parse.several,
         show_default="all",
     )
+    kserve_namespaces: tuple[str, ...] = flag(
+        (),
+        "Namespace whose KServe pods routers serve, so that fallbacks may name them; repeatable.",
+        CLUSTER,
+        "kserve_namespace",
+        type=list[str] | None,
+        parse=parse.several,
+        show_default="none",
+    )
     class_name: str = flag(
         "kvasir",
         "LLMDeploymentClass of the LLMDeployments to serve; it is made if it does not exist.",

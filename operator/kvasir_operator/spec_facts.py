@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvasir.kube.objects import Object, annotation, container_run
 from kvasir.models.cache.layout import claim_and_path, model_directory
@@ -14,6 +15,8 @@ from kvasir.resource.lora.lora_held import HeldAdapters, read_held
 from kvasir.resource.spec import Spec
 from kvasir_operator.settings import Images
 
+_read_held = lru_cache(maxsize=4096)(read_held)
+"""Each pod is asked at every look, of each adapter; what it says changes seldom."""
 _NAMED = "KVASIR_SERVED_NAME"
 """Variable that tells an engine of type custom its name."""
 
@@ -120,7 +123,7 @@ def names_served_by(pod: Object) -> set[str]:
 def held_by_pod(pod: Object) -> HeldAdapters | None:
     """The LoRA adapters that this run of a pod's engine holds; None = it was not asked yet."""
     run = container_run(pod, labels.ENGINE_CONTAINER)
-    return read_held(annotation(pod, labels.ADAPTERS), run)
+    return _read_held(annotation(pod, labels.ADAPTERS), run)
 
 
 def _values_of(flag: str, words: list[str]) -> list[str]:

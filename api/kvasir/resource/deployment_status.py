@@ -10,7 +10,7 @@ from pydantic import Field
 from kvasir.resource.class_defaults.inherited_status import InheritedStatus
 from kvasir.resource.lora.lora_status import LoraAdapterStatuses
 from kvasir.resource.rollout.rollout_status import RolloutStatus
-from kvasir.resource.strict_model import StrictModel
+from kvasir.resource.strict_model import StrictModel, list_map
 
 MAX_MESSAGE = 1024
 
@@ -288,10 +288,7 @@ class Status(StrictModel):
         list[Condition],
         Field(
             max_length=16,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            },
+            json_schema_extra=list_map("type"),
         ),
     ] = []
     """Accepted, ModelCached, Fits, CanaryHealthy, WorkloadReady, RouterReady, AdaptersLoaded,

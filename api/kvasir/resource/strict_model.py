@@ -37,6 +37,13 @@ def rules(*those: dict[str, str]) -> ConfigDict:
     return ConfigDict(json_schema_extra=extra)
 
 
+def list_map(key: str) -> dict[str, Any]:
+    """The `json_schema_extra` of a list of which several may apply a part each: items are told
+    apart by their `key`, which no two may share.
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy"""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
 class ExactlyOne:
     """Rule that exactly one of some optional fields is given, for files and for API servers."""
 

@@ -14,10 +14,9 @@ from kvasir.resource import labels
 from kvasir.resource.field_types import DNSLabel, LabelKey, Text, int_or_string
 from kvasir.resource.gpus.resources_spec import NVIDIA
 from kvasir.resource.pod_template import FreeAnnotations, FreeLabels, Open
-from kvasir.resource.strict_model import RULES, StrictModel, rule
+from kvasir.resource.strict_model import RULES, StrictModel, list_map, rule
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
-_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 _KVASIRS = "it is set by Kvasir; remove it"
 
 POD_FIELDS = {
@@ -212,17 +211,17 @@ class TemplatePodSpec(StrictModel):
     )
 
     containers: Annotated[
-        list[TemplateContainer], Field(max_length=16, json_schema_extra={**_BY_NAME})
+        list[TemplateContainer], Field(max_length=16, json_schema_extra=list_map("name"))
     ] = []
     """Containers: `engine`, and others beside it."""
 
     init_containers: Annotated[
-        list[TemplateInitContainer], Field(max_length=16, json_schema_extra={**_BY_NAME})
+        list[TemplateInitContainer], Field(max_length=16, json_schema_extra=list_map("name"))
     ] = []
     """Containers that run before the engine; with restartPolicy Always beside it, too."""
 
     volumes: Annotated[
-        list[TemplateVolume], Field(max_length=64, json_schema_extra={**_BY_NAME})
+        list[TemplateVolume], Field(max_length=64, json_schema_extra=list_map("name"))
     ] = []
     """Volumes."""
 

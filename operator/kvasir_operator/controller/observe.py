@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -49,6 +50,7 @@ from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.spec_facts import device_of, secrets_of, storage_of
 
 _REMEMBER_SECONDS = 60.0
+_INFERENCE_SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MADE = {"hpa": AUTOSCALERS, "keda": SCALED_OBJECTS}
 
 Value = TypeVar("Value")
@@ -137,7 +139,7 @@ class Observer:
             names_lost=names_lost,
             inherited=inherited,
             ca_bundle_problem=await ca_bundle_problem(self._cluster, bundle, key.namespace),
-            unknown_fallbacks=self._unknown_fallbacks(deployment),
+            unknown_fallbacks=await self._unknown_fallbacks(deployment),
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             autoscaler=await self._autoscaler(deployment, key),
@@ -167,7 +169,7 @@ class Observer:
             datetime.now(UTC),
             secrets=await self._secrets(deployment, key),
             names_lost=names_lost,
-            unknown_fallbacks=self._unknown_fallbacks(deployment),
+            unknown_fallbacks=await self._unknown_fallbacks(deployment),
             upstreams=tuple(
                 UpstreamState(url, routers.confirmed(run), routers.problem(run))
                 for run, url in runs
@@ -194,10 +196,21 @@ class Observer:
             runs += [(container_run(it, _first_container(it)), _pod_name(it)) for it in staying]
         return runs
 
-    def _unknown_fallbacks(self, deployment: LLMDeployment) -> tuple[str, ...]:
+    async def _unknown_fallbacks(self, deployment: LLMDeployment) -> tuple[str, ...]:
         claim, class_name = self._view.claim, self._settings.class_name
         names = deployment.spec.fallbacks
-        return tuple(it for it in names if claim(claim_object_name(class_name, it)) is None)
+        unclaimed = [it for it in names if claim(claim_object_name(class_name, it)) is None]
+        return tuple([it for it in unclaimed if not await self._kserve_has(it)])
+
+    async def _kserve_has(self, name: str) -> bool:
+        """Tell if routers find KServe's pods under that name. Raises ApiError."""
+        if not _INFERENCE_SERVICE.fullmatch(name):
+            return False
+        selector = f"{labels.KSERVE_SERVICE}={name}"
+        for namespace in self._settings.kserve_namespaces:
+            if await self._cluster.list(PODS, namespace, selector):
+                return True
+        return False
 
     async def _claim(self, deployment: LLMDeployment, key: Key) -> Object | None:
         name = storage_of(deployment.spec, key.name).claim

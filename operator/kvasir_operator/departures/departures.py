@@ -41,8 +41,9 @@ class Departures:
     """The only writer of the condition."""
 
     def __init__(
-        self, cluster: Cluster, view: View, signals: NodeSignals, metrics: Metrics
+        self, cluster: Cluster, view: View, signals: NodeSignals | None, metrics: Metrics
     ) -> None:
+        """`signals` None = nodes are not watched."""
         self._cluster = cluster
         self._view = view
         self._signals = signals
@@ -101,7 +102,7 @@ class Departures:
             # Neither of another pod of that name, nor after another operator's word
             "resourceVersion": pod["metadata"]["resourceVersion"],
         }
-        told = pod_condition(labels.LEAVING, notice.leaves, notice.reason, notice.message)
+        told = pod_condition(pod, labels.LEAVING, notice.leaves, *notice)
         if await self._writer.merge(pod, {"conditions": [told]}, metadata, "notice"):
             where = {"namespace": namespace_of(pod), "pod": name_of(pod)}
             _log.info("notice", **where, reason=notice.reason)

@@ -16,12 +16,14 @@ FIRST_TO_GO: Final = "-1000000"
 https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost"""
 
 _NODE_REASONS = (labels.NODE_LEAVES, labels.NODE_ENDS)
+_NOT_WATCHED = Notice(labels.STAYS, "Nodes are not watched any more.")
 _MAX_TEXT = 200
 
 
-def change_of(pod: Object, node: Object | None, signals: NodeSignals) -> Notice | None:
+def change_of(pod: Object, node: Object | None, signals: NodeSignals | None) -> Notice | None:
     """Return what the pod's condition shall become; None = it stays as it is. `node` None = nothing
-    is known of it, which changes nothing: where it is gone, its pod is about to go."""
+    is known of it, which changes nothing: where it is gone, its pod is about to go. `signals` None
+    = nodes are not watched: what was said of them while they were would never end otherwise."""
     if is_terminating(pod):
         return None
     before = condition(pod, labels.LEAVING)
@@ -29,6 +31,8 @@ def change_of(pod: Object, node: Object | None, signals: NodeSignals) -> Notice 
     asks = " ".join(annotation(pod, labels.LEAVE).split())
     if asks:
         wanted: Notice | None = Notice(labels.POD_ASKS, f"{_shown(asks)}.")
+    elif signals is None:
+        wanted = _NOT_WATCHED if before.get("reason") in _NODE_REASONS else _stays(before)
     elif node is None:
         gone = leaves and before.get("reason") in _NODE_REASONS
         wanted = None if gone else _stays(before)

@@ -26,10 +26,12 @@ _CONNECTIONS = 32
 class LoraRefusedError(Exception):
     """The engine did not load, or unload, an adapter; its own sentence."""
 
-    def __init__(self, sentence: str, *, is_there: bool = False) -> None:
+    def __init__(self, sentence: str, *, is_there: bool = False, answered: bool = True) -> None:
         super().__init__(sentence)
         self.is_there = is_there
         """True if an adapter of that name is loaded already."""
+        self.answered = answered
+        """False if the engine said nothing: it is gone, or stuck."""
 
 
 class LoraClient:
@@ -69,7 +71,8 @@ class LoraClient:
                         break
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            raise LoraRefusedError(f"The engine did not answer: {why}"[:MAX_REFUSAL]) from error
+            told = f"The engine did not answer: {why}"[:MAX_REFUSAL]
+            raise LoraRefusedError(told, answered=False) from error
         if response.status_code != 200:
             raise refusal(response.status_code, bytes(answer), path)
 

@@ -8,6 +8,7 @@ run: it holds nothing, and gets everything again.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,6 +39,8 @@ from kvasir_operator.spec_facts import held_by_pod
 
 _WRITERS = 16
 """Pods that are worked on at the same time; each loads one adapter after the other."""
+_TOGETHER_SECONDS = 0.1
+"""Seconds that pass before the next look at all pods, whatever has changed: each change is one."""
 _LOOK_SECONDS = 5.0
 _LONGEST_PAUSE = 60.0
 _WRITE_EVERY = 2.0
@@ -124,6 +127,7 @@ class LoraLoader:
                     await asyncio.wait_for(self._news.wait(), _LOOK_SECONDS)
                 except TimeoutError:
                     continue
+                await asyncio.sleep(_TOGETHER_SECONDS)
 
     def _look(self) -> None:
         """Queue the pods whose engines do not hold what they shall."""
@@ -170,13 +174,15 @@ class LoraLoader:
         self, pod: Object, now: HeldAdapters, wanted: Mapping[str, str]
     ) -> HeldAdapters:
         held, refused, written = dict(now.held), dict(now.refused), time.monotonic()
-        for name in wanted.keys() - held.keys():
+        for name in in_turn(wanted, now):
             try:
                 await self._load_one(pod, name, wanted[name])
             except LoraRefusedError as error:
                 if refused.get(name) != str(error):
                     _log.warning("refused", pod=name_of(pod), adapter=name, error=str(error))
                 refused[name] = str(error)
+                if not error.answered:
+                    break  # the others would wait as long: they come after a pause
             else:
                 held[name] = wanted[name]
                 refused.pop(name, None)
@@ -206,6 +212,14 @@ class LoraLoader:
         # The run is in it: should the container have begun anew meanwhile, it says nothing
         metadata = {"annotations": {labels.ADAPTERS: text}, "uid": pod["metadata"]["uid"]}
         await self._writer.merge(seen, {}, metadata, "adapters")
+
+
+def in_turn(wanted: Mapping[str, str], now: HeldAdapters) -> list[str]:
+    """Return the adapters to load: those that were not asked for yet before those that were, which
+    come in any order, so that one without an answer keeps no other one for ever."""
+    again = [name for name in wanted if name in now.refused]
+    random.shuffle(again)
+    return [name for name in wanted if name not in {*now.held, *again}] + again
 
 
 def is_done(pod: Object, wanted: Mapping[str, str]) -> bool:

@@ -102,7 +102,7 @@ class Observed:
     """Names that it wants and another LLMDeployment has claimed, each with its holder as
     namespace/name."""
     unknown_fallbacks: tuple[str, ...] = ()
-    """Names of spec.fallbacks that no LLMDeployment has claimed."""
+    """Names of spec.fallbacks that no LLMDeployment has claimed, and none of KServe's pods has."""
     upstreams: tuple[UpstreamState, ...] = ()
     """Servers of spec.external, in its order."""
     unserved: str = ""

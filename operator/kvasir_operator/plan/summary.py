@@ -110,9 +110,10 @@ def degraded_by(
         return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
     unknown = inputs.observed.unknown_fallbacks
     if cause is None and unknown:
+        kserves = " and no pod of KServe" if inputs.settings.kserve_namespaces else ""
         message = (
-            f"No LLMDeployment serves {', '.join(map(repr, unknown))} of spec.fallbacks: passed"
-            " over; correct the names, or make those models."
+            f"No LLMDeployment{kserves} serves {', '.join(map(repr, unknown))} of spec.fallbacks:"
+            " passed over; correct the names, or make those models."
         )
         return ConditionValue(ConditionType.DEGRADED, True, Reason.UNKNOWN_FALLBACK, message)
     return normally_false(ConditionType.DEGRADED, cause or beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.operators.downloads import own_claim
 
 from kvasir.resource import labels
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, SERVICES
@@ -29,16 +30,7 @@ CUSTOM = {
 async def test_one_type_takes_anothers_place(site: Any, start: Any) -> None:
     """Each is rolled out when the one before has been taken by the routers."""
     start()
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "c", "namespace": site.namespace},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    await site.cluster.create(CLAIMS, claim, "user")
+    await site.cluster.create(CLAIMS, own_claim(site.namespace, "c"), "user")
     await site.cluster.merge_status(CLAIMS, site.namespace, "c", {"phase": "Bound"})
     kinds = {
         "custom": CUSTOM,

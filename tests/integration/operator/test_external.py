@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvasir.kube.objects import condition
+from kvasir.resource import labels
 from kvasir_operator.kinds import DEPLOYMENTS, JOBS, MODEL_NAMES, PODS, SECRETS
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,28 @@ async def test_pods_of_others_are_replicas(site: Any, start: Any) -> None:
     await site.cluster.merge_status(PODS, site.namespace, "p", status)
     site.router.others = {f"{made['metadata']['uid']}/2"}
     await site.until("Ready", "True", "Serving")
+
+
+async def test_a_fallback_may_be_a_model_of_kserves_pods(site: Any, start: Any) -> None:
+    start("--kserve-namespace", "elsewhere", "--kserve-namespace", site.namespace)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "namespace": site.namespace,
+            "labels": {labels.KSERVE_SERVICE: "iris"},
+        },
+        "spec": {"containers": [{"name": "kserve-container", "image": "x:1"}]},
+    }
+    await site.cluster.apply(PODS, pod, "test")
+    await site.apply(fallbacks=["iris", f"{site.namespace}/none"])
+    await site.until("Degraded", "True", "UnknownFallback")
+    told = condition(await site.get(), "Degraded")["message"]
+    nobody = f"No LLMDeployment and no pod of KServe serves '{site.namespace}/none' of"
+    assert told.startswith(nobody)
+    await site.apply(fallbacks=["iris"])
+    await site.until("Degraded", "False")
 
 
 async def test_an_unknown_fallback_is_a_condition_until_somebody_serves_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.operators.downloads import own_claim
 from support.templates import FULL
 
 from kvasir.kube.objects import condition
@@ -275,16 +276,7 @@ async def test_a_quota_that_refuses_the_download_is_told_until_it_is_met(
 
 
 async def test_two_that_share_a_claim_and_a_model_download_it_once(site: Any, start: Any) -> None:
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "shared", "namespace": site.namespace},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    await site.cluster.apply(CLAIMS, claim, "test")
+    await site.cluster.apply(CLAIMS, own_claim(site.namespace, "shared"), "test")
     start()
     wanted = {"model": {"uri": "hf://org/model"}, "cache": {"pvc": {"claimName": "shared"}}}
     await site.apply("first", **wanted)

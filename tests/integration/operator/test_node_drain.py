@@ -91,3 +91,24 @@ async def test_a_lone_replica_is_replaced_before_it_goes_unless_its_node_comes_b
     told = [each["reason"] for each in events if each["reason"] in ("PodLeaves", "PodStays")]
     assert sorted(told) == ["PodLeaves", "PodLeaves", "PodStays"]
     assert "Traceback" not in operator.log
+
+
+async def test_what_was_said_of_a_node_is_taken_back_where_nodes_are_not_watched_any_more(
+    site: Any, start: Any, plane: Any, nodes: list[str]
+) -> None:
+    operator = start("--node-drain")
+    await site.apply()
+    await site.until("Ready", "True")
+    (pod,) = await site.engines()
+    await bind(site, pod, nodes[0])
+    site.fate = lambda it: waits(it, pod)
+    plane.kubectl("cordon", nodes[0])
+    await site.until("PodsLeaving", "True", "NodeLeaves")
+    operator.stop()
+    start()
+
+    async def taken_back() -> bool:
+        told = (condition(it, labels.LEAVING).get("message") for it in await site.engines())
+        return "Nodes are not watched any more." in told
+
+    await site.eventually(taken_back, "the notice's end")

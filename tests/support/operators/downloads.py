@@ -15,6 +15,19 @@ def claim(modes: list[str] | None = None, uid: str = "c1") -> dict[str, Any]:
     }
 
 
+def own_claim(namespace: str, name: str) -> dict[str, Any]:
+    """A user's claim, as it is created."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
 def ended(job: dict[str, Any], kind: str, since: str) -> dict[str, Any]:
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": since}]
     return {**job, "status": {"conditions": conditions}}

@@ -90,6 +90,15 @@ def test_a_release_of_another_name_is_named_after_it(helm) -> None:
     assert all("prod-kvasir" in name for name in own), own
 
 
+def test_operator_and_routers_know_kserves_namespaces(helm, find) -> None:
+    values = {"global": {"imageRegistry": "r"}, "kserveNamespaces": ["a", "b"]}
+    made = helm.template(values)
+    for name in ("kvasir-operator", "kvasir-router"):
+        (container,) = find(made, "Deployment", name)["spec"]["template"]["spec"]["containers"]
+        told = [it for it in container["args"] if it.startswith("--kserve-namespace")]
+        assert told == ["--kserve-namespace=a", "--kserve-namespace=b"], name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["kvasir", "a" * 53])
 def test_names_have_room_for_what_is_made_of_them(helm, release) -> None:

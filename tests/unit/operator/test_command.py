@@ -26,6 +26,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     flags = ["--namespace", "kvasir", "--watch-namespace", "a", "--watch-namespace", "b"]
+    flags += ["--kserve-namespace", "k", "--kserve-namespace", "l"]
     flags += ["--image-cpu", "x", "--fleet-secret-file", str(secret), "--no-node-reads"]
     flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
@@ -43,6 +44,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         OperatorSettings(
             namespace="kvasir",
             watch_namespaces=("a", "b"),
+            kserve_namespaces=("k", "l"),
             router_namespace="kvasir",
             images=Images(cpu="x"),
             fleet_secret=found.fleet_secret,

@@ -93,6 +93,24 @@ async def test_other_refusals_are_raised() -> None:
 
 def test_a_pod_is_of_its_deployment_and_its_condition_is_whole() -> None:
     assert owner_of(pod("a")) == ("ns", "m")
-    made = pod_condition("X", False, "Why", "Because.")
+    made = pod_condition(pod("a"), "X", False, "Why", "Because.")
     assert made.pop("lastTransitionTime").endswith("Z")
     assert made == {"type": "X", "status": "False", "reason": "Why", "message": "Because."}
+
+
+@pytest.mark.parametrize(("status", "moves"), [("True", False), ("False", True), ("Unknown", True)])
+def test_a_condition_has_the_time_of_its_status_not_of_its_message(
+    status: str, moves: bool
+) -> None:
+    since = "2026-01-02T03:04:05Z"
+    before = {"type": "X", "status": status, "reason": "A", "lastTransitionTime": since}
+    it = {**pod("a"), "status": {"conditions": [before]}}
+    made = pod_condition(it, "X", True, "B", "Another message.")
+    assert (made["reason"], made["message"]) == ("B", "Another message.")
+    assert (made["lastTransitionTime"] != since) is moves
+
+
+def test_a_condition_without_a_time_gets_one() -> None:
+    before = {"type": "X", "status": "True"}
+    it = {**pod("a"), "status": {"conditions": [before]}}
+    assert pod_condition(it, "X", True, "B", "")["lastTransitionTime"].endswith("Z")

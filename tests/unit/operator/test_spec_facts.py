@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kvasir.resource import LLMDeployment, engine_command
-from kvasir_operator.spec_facts import names_served_by, secrets_of
+from kvasir.resource import LLMDeployment, engine_command, labels
+from kvasir.resource.lora.lora_held import HeldAdapters
+from kvasir_operator.spec_facts import held_by_pod, names_served_by, secrets_of
 
 
 def pod(*args: str, phase: str = "Running", container: str = "engine") -> dict[str, Any]:
@@ -59,3 +60,17 @@ def test_the_secrets_of_servers_of_others_are_those_of_their_keys() -> None:
         "spec": {"model": {}, "external": {"urls": urls}},
     }
     assert secrets_of(LLMDeployment.model_validate(content).spec) == {"s"}
+
+
+def test_the_adapters_of_a_pod_are_parsed_once_for_each_run_and_word() -> None:
+    def told(held: dict[str, str], restarts: int = 0) -> dict[str, Any]:
+        status = {"name": "engine", "restartCount": restarts}
+        made = pod()
+        made["metadata"]["annotations"] = {labels.ADAPTERS: HeldAdapters("u/0", held).written()}
+        return {**made, "status": {"containerStatuses": [status]}}
+
+    first = held_by_pod(told({"sql": "/sql"}))
+    assert first is not None
+    assert first is held_by_pod(told({"sql": "/sql"}))
+    assert held_by_pod(told({"sql": "/sql"}, restarts=1)) is None
+    assert held_by_pod(told({})) == HeldAdapters("u/0")

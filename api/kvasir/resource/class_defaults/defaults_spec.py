@@ -18,7 +18,7 @@ from kvasir.resource.field_types import (
 )
 from kvasir.resource.gpus.resources_spec import Resources
 from kvasir.resource.pod_template import Affinity, PullSecret, Toleration
-from kvasir.resource.strict_model import RULES, ExactlyOne, StrictModel, rule, rules
+from kvasir.resource.strict_model import RULES, ExactlyOne, StrictModel, list_map, rule, rules
 
 _ONE_BUNDLE = ExactlyOne("caBundle", "object", "configMapRef", "secretRef")
 _USER_IN_PROXY = (
@@ -169,10 +169,7 @@ class Defaults(StrictModel):
         list[PullSecret],
         Field(
             max_length=8,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
+            json_schema_extra=list_map("name"),
         ),
     ] = []
     """Secrets, in the LLMDeployments' namespaces, that images of engines and downloads are pulled
@@ -182,10 +179,7 @@ class Defaults(StrictModel):
         list[ImageMirror],
         Field(
             max_length=32,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["source"],
-            },
+            json_schema_extra=list_map("source"),
         ),
     ] = []
     """Mirrors of registries, for the images of engine and download pods, those of sidecars and init
@@ -261,10 +255,7 @@ class ClassSettings(StrictModel):
         list[Profile],
         Field(
             max_length=32,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
+            json_schema_extra=list_map("name"),
         ),
     ] = []
     """Kinds of places for replicas, chosen by `spec.profile` of LLMDeployments."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from kvasir.resource.field_types import RESERVED_ENV, EnvName, ObjectName, SecretKey, Text
-from kvasir.resource.strict_model import ExactlyOne, StrictModel, rule, rules
+from kvasir.resource.strict_model import ExactlyOne, StrictModel, list_map, rule, rules
 
 _RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
 _ONE_SOURCE = ExactlyOne(
@@ -163,10 +163,7 @@ class Environment(StrictModel):
         list[EnvVar],
         Field(
             max_length=64,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
+            json_schema_extra=list_map("name"),
         ),
     ] = []
     """Environment variables of the engine's processes; they replace those of the same name that

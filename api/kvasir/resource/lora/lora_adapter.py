@@ -10,7 +10,7 @@ from kvasir.models.cache.layout import model_directory
 from kvasir.resource import labels
 from kvasir.resource.field_types import ServedName, SourceURI
 from kvasir.resource.model_spec import Sourced, source_rule
-from kvasir.resource.strict_model import StrictModel, rule, rules
+from kvasir.resource.strict_model import StrictModel, list_map, rule, rules
 
 MAX_ADAPTERS = 32
 """Adapters of one model: each is a name that is claimed, a directory and a load a replica."""
@@ -59,10 +59,7 @@ LoraAdapters = Annotated[
     list[LoraAdapter],
     Field(
         max_length=MAX_ADAPTERS,
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra=list_map("name"),
     ),
 ]
 """`spec.adapters`."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from kvasir.resource.lora.lora_adapter import MAX_ADAPTERS
-from kvasir.resource.strict_model import StrictModel
+from kvasir.resource.strict_model import StrictModel, list_map
 
 MAX_REFUSAL = 256
 """Characters that are kept of what an engine says."""
@@ -31,10 +31,7 @@ LoraAdapterStatuses = Annotated[
     list[LoraAdapterStatus],
     Field(
         max_length=MAX_ADAPTERS,
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra=list_map("name"),
     ),
 ]
 """`status.adapters`."""

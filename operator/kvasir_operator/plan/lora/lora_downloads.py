@@ -41,23 +41,23 @@ def plan_downloads(inputs: PlanInputs, waits: bool) -> LoraDownloads:
     names = {uri: adapter_job_name(inputs, parsed) for uri, parsed in uris.items()}
     jobs = [job for job in inputs.observed.jobs if is_adapter_job(inputs, job)]
     deletions = [job for job in jobs if name_of(job) not in names.values()]
-    manifests: list[Object] = []
-    requeues: list[float] = []
+    looks = {uri: _settled(inputs, name, uris[uri], deletions) for uri, name in names.items()}
+    requeues = [again for _, again in looks.values() if again is not None]
     unfinished: dict[str, tuple[Reason, str]] = {}
-    running = 0
-    for uri, name in names.items():
-        download, again = _settled(inputs, name, uris[uri], deletions)
-        requeues += [] if again is None else [again]
-        if download.state is JobState.ABSENT and not waits and running < _AT_ONCE:
-            manifests.append(adapter_job(inputs, name, uris[uri]))
-            running += 1
-        running += download.state is JobState.RUNNING
-        no_pod = inputs.observed.refused_pods.get(name)
+    for uri, (download, _) in looks.items():
+        no_pod = inputs.observed.refused_pods.get(names[uri])
         done, reason, message = verdict_on_download(download, no_pod)
         if not done:
             unfinished[uri] = reason, message
+    # All that run are counted before one begins: new ones may stand before them
+    running = sum(download.state is JobState.RUNNING for download, _ in looks.values())
+    absent = [uri for uri, (download, _) in looks.items() if download.state is JobState.ABSENT]
+    beginning = [] if waits else absent[: max(0, _AT_ONCE - running)]
     return LoraDownloads(
-        tuple(manifests), tuple(deletions), min(requeues, default=None), unfinished
+        tuple(adapter_job(inputs, names[uri], uris[uri]) for uri in beginning),
+        tuple(deletions),
+        min(requeues, default=None),
+        unfinished,
     )
 
 

@@ -50,13 +50,17 @@ def written(it: dict[str, Any], notice: Notice) -> dict[str, Any]:
     return made
 
 
-def settled(it: dict[str, Any], its_node: dict[str, Any] | None) -> dict[str, Any]:
+def settled(
+    it: dict[str, Any],
+    its_node: dict[str, Any] | None,
+    signals: NodeSignals | None = SIGNALS,
+) -> dict[str, Any]:
     """The pod after all that is written; a second write would never end."""
-    notice = change_of(it, its_node, SIGNALS)
+    notice = change_of(it, its_node, signals)
     if notice is None:
         return it
     made = written(it, notice)
-    assert change_of(made, its_node, SIGNALS) is None
+    assert change_of(made, its_node, signals) is None
     return made
 
 
@@ -84,6 +88,24 @@ def test_a_taint_that_goes_again_is_taken_back() -> None:
 def test_a_node_that_is_gone_changes_nothing() -> None:
     told = settled(pod(), node(SPOT))
     assert change_of(told, None, SIGNALS) is None
+
+
+def test_what_was_said_of_nodes_is_taken_back_where_they_are_not_watched_any_more() -> None:
+    told = settled(pod(), node(SPOT))
+    back = settled(told, None, None)
+    found = condition(back, labels.LEAVING)
+    assert (found["status"], found["reason"]) == ("False", labels.STAYS)
+    assert found["message"] == "Nodes are not watched any more."
+    assert annotation(back, DELETION_COST) == ""
+    assert change_of(pod(), None, None) is None
+
+
+def test_a_pods_own_word_holds_and_ends_also_where_nodes_are_not_watched() -> None:
+    told = settled(pod(**{labels.LEAVE: "XID 79"}), None, None)
+    assert condition(told, labels.LEAVING)["reason"] == labels.POD_ASKS
+    del told["metadata"]["annotations"][labels.LEAVE]
+    back = settled(told, None, None)
+    assert condition(back, labels.LEAVING)["message"] == "It is over: XID 79."
 
 
 def test_a_pod_that_is_deleted_meanwhile_is_left_alone() -> None:
@@ -120,10 +142,15 @@ class PodAndNode(RuleBasedStateMachine):
         super().__init__()
         self.pod = pod()
         self.node: dict[str, Any] | None = node()
+        self.signals: NodeSignals | None = SIGNALS
 
     @rule(taints=st.sets(st.sampled_from([SPOT, "x"])), cordoned=st.booleans())
     def node_changes(self, taints: set[str], cordoned: bool) -> None:
         self.node = node(*sorted(taints), cordoned=cordoned)
+
+    @rule(are=st.booleans())
+    def nodes_are_watched(self, are: bool) -> None:
+        self.signals = SIGNALS if are else None
 
     @rule()
     def node_goes(self) -> None:
@@ -137,11 +164,13 @@ class PodAndNode(RuleBasedStateMachine):
 
     @rule()
     def operator_looks(self) -> None:
-        self.pod = settled(self.pod, self.node)
+        self.pod = settled(self.pod, self.node if self.signals else None, self.signals)
         found = condition(self.pod, labels.LEAVING)
         asks = annotation(self.pod, labels.LEAVE)
         if asks:
             assert (found["status"], found["message"]) == ("True", f"{asks}.")
+        elif self.signals is None:
+            assert found.get("status") != "True"
         elif self.node is not None:
             tainted = any(each["key"] == SPOT for each in self.node["spec"]["taints"])
             leaves = tainted or self.node["spec"]["unschedulable"]

@@ -78,8 +78,9 @@ async def test_an_engine_that_refuses_or_is_gone_says_so(engine: Any) -> None:
     engine.answer = b'{"error": {"message": "rank 64 is greater than 16"}}' + b" " * (1 << 20)
     with pytest.raises(LoraRefusedError, match=r"rank 64 is greater than 16 \(status 400\)"):
         await client.load(pod(engine.server_port), "sql", "/x")
-    with pytest.raises(LoraRefusedError, match="The engine did not answer"):
+    with pytest.raises(LoraRefusedError, match="The engine did not answer") as told:
         await client.load(pod(1), "sql", "/x")
+    assert not told.value.answered
     await client.close()
 
 

@@ -15,8 +15,9 @@ from kvasir.resource import labels
 from kvasir.resource.lora.lora_held import HeldAdapters
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.work_queue import Key
+from kvasir_operator.lora import lora_loader
 from kvasir_operator.lora.lora_client import LoraRefusedError
-from kvasir_operator.lora.lora_loader import LoraLoader, is_done
+from kvasir_operator.lora.lora_loader import LoraLoader, in_turn, is_done
 from kvasir_operator.spec_facts import held_by_pod
 
 KEY = Key("ns", "m")
@@ -32,11 +33,14 @@ class Cluster:
         self.calls: list[tuple[str, ...]] = []
         self.writes: list[dict[str, str]] = []
         self.refuses: dict[str, str] = {}
+        self.answers_not: set[str] = set()
+        self.looks = 0
         self.changed = asyncio.Event()
 
     # View
 
     def engine_pods(self) -> list[dict[str, Any]]:
+        self.looks += 1
         return list(self.pods.values())
 
     def find(self, kind: Any, owner: Key, name: str) -> dict[str, Any] | None:
@@ -67,6 +71,8 @@ class Cluster:
     async def load(self, pod: Any, name: str, directory: str) -> None:
         engine = self.engines[pod["metadata"]["name"]]
         self.calls.append(("load", name, directory))
+        if name in self.answers_not:
+            raise LoraRefusedError("The engine did not answer: ReadTimeout", answered=False)
         if name in self.refuses:
             raise LoraRefusedError(self.refuses[name])
         if name in engine:
@@ -90,9 +96,11 @@ async def at_work(cluster: Cluster) -> AsyncIterator[LoraLoader]:
     fake: Any = cluster
     loader = LoraLoader(fake, fake, Metrics(), cluster, turn_away=0.0)
     task = asyncio.create_task(loader.run())
-    yield loader
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        yield loader
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def held(cluster: Cluster, name: str = "a") -> dict[str, str]:
@@ -175,6 +183,34 @@ async def test_one_that_is_refused_keeps_no_other_and_is_tried_again(make: Any) 
     )
 
 
+async def test_the_rest_waits_where_the_engine_does_not_answer(make: Any) -> None:
+    cluster = Cluster(make.pod("a", up=True))
+    cluster.answers_not = {"stuck"}
+    async with at_work(cluster) as loader:
+        loader.want(KEY, {"stuck": "/stuck", "sql": "/sql", "chat": "/chat"})
+        await cluster.until(lambda: bool(cluster.writes))
+        assert cluster.calls == [("load", "stuck", "/stuck")]
+        found = held_by_pod(cluster.pods["a"])
+        assert found is not None
+        assert list(found.refused) == ["stuck"]
+        await cluster.until(lambda: held(cluster) == {"sql": "/sql", "chat": "/chat"})
+        assert [name for _, name, _ in cluster.calls] == ["stuck", "sql", "chat", "stuck"]
+        cluster.answers_not = set()
+        await cluster.until(lambda: len(held(cluster)) == 3)
+
+
+async def test_many_changes_are_one_look(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora_loader, "_TOGETHER_SECONDS", 3600.0)
+    cluster = Cluster(make.pod("a", up=True))
+    async with at_work(cluster) as loader:
+        loader.want(KEY, {"sql": "/sql"})
+        await cluster.until(lambda: held(cluster) == {"sql": "/sql"})
+        for _ in range(100):
+            loader.wake()
+            await asyncio.sleep(0)
+        assert cluster.looks == 1
+
+
 async def test_gates_wait_until_the_plan_has_spoken_but_not_where_it_asks_nothing(
     make: Any,
 ) -> None:
@@ -188,6 +224,13 @@ async def test_gates_wait_until_the_plan_has_spoken_but_not_where_it_asks_nothin
     assert loader.is_settled(cluster.pods["a"])
     loader.forget(KEY)
     assert not loader.is_settled(cluster.pods["a"])
+
+
+def test_new_ones_come_first_and_none_of_the_others_is_always_the_last() -> None:
+    now = HeldAdapters("uid-a/0", {"held": "/held"}, {"a": "no", "b": "no"})
+    wanted = {name: f"/{name}" for name in ("a", "held", "new", "b", "newer")}
+    orders = {tuple(in_turn(wanted, now)) for _ in range(200)}
+    assert orders == {("new", "newer", "a", "b"), ("new", "newer", "b", "a")}
 
 
 @pytest.mark.parametrize(

@@ -95,5 +95,6 @@ def test_an_unknown_fallback_is_a_condition_and_no_hindrance(
     status, reason, message = make.condition(made, "Degraded")
     assert (status, reason) == ("True", "UnknownFallback")
     assert "'b'" in message
+    assert message.startswith("No LLMDeployment serves 'b' of spec.fallbacks")
     assert make.condition(made, "Ready") == before
     assert made.requeue is not None

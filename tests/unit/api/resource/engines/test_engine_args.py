@@ -5,6 +5,32 @@ from typing import Any
 from kvasir.resource import LLMDeployment, engine_command
 from kvasir.resource.engines.engine_args import engine_variables, expand
 
+WHOLE: dict[str, Any] = {
+    "model": {
+        "uri": "hf://a/b",
+        "revision": "r1",
+        "name": "m",
+        "aliases": ["n", "o"],
+        "quantization": "fp8",
+        "trustRemoteCode": True,
+    },
+    "resources": {"limits": {"nvidia.com/gpu": "2"}},
+    "parallelism": {"tensor": 2},
+    "lifecycle": {"drainSeconds": 5},
+}
+CONFIG = {
+    "maxModelLen": 10,
+    "dtype": "bfloat16",
+    "gpuMemoryUtilization": 0.5,
+    "maxNumSeqs": 2,
+    "maxNumBatchedTokens": 3,
+    "blockSize": 32,
+    "enablePrefixCaching": False,
+    "device": "cuda",
+    "seed": 4,
+    "loadFormat": "dummy",
+}
+
 
 def deployment(**spec: Any) -> LLMDeployment:
     return LLMDeployment.model_validate(
@@ -34,37 +60,13 @@ def test_the_least_command() -> None:
 
 
 def test_every_field_has_its_flag() -> None:
+    engine = {
+        "args": ["--no-overlap", "--tokenizer", "x y"],
+        "kvCacheDtype": "fp8",
+        "config": {**CONFIG, "kvCacheMemoryBytes": "1Gi"},
+    }
     command = engine_command(
-        deployment(
-            model={
-                "uri": "hf://a/b",
-                "revision": "r1",
-                "name": "m",
-                "aliases": ["n", "o"],
-                "quantization": "fp8",
-                "trustRemoteCode": True,
-            },
-            engine={
-                "args": ["--no-overlap", "--tokenizer", "x y"],
-                "kvCacheDtype": "fp8",
-                "config": {
-                    "maxModelLen": 10,
-                    "dtype": "bfloat16",
-                    "gpuMemoryUtilization": 0.5,
-                    "maxNumSeqs": 2,
-                    "maxNumBatchedTokens": 3,
-                    "blockSize": 32,
-                    "enablePrefixCaching": False,
-                    "device": "cuda",
-                    "kvCacheMemoryBytes": "1Gi",
-                    "seed": 4,
-                    "loadFormat": "dummy",
-                },
-            },
-            resources={"limits": {"nvidia.com/gpu": "2"}},
-            parallelism={"tensor": 2},
-            lifecycle={"drainSeconds": 5},
-        ),
+        deployment(**WHOLE, engine=engine),
         host="::",
         port=1,
         program=("python", "-m", "kvasir"),
@@ -111,33 +113,6 @@ def test_prefix_caching_can_be_asked_for() -> None:
     assert command[-1] == "--enable-prefix-caching"
 
 
-WHOLE: dict[str, Any] = {
-    "model": {
-        "uri": "hf://a/b",
-        "revision": "r1",
-        "name": "m",
-        "aliases": ["n"],
-        "quantization": "fp8",
-        "trustRemoteCode": True,
-    },
-    "resources": {"limits": {"nvidia.com/gpu": 2}},
-    "parallelism": {"tensor": 2},
-    "lifecycle": {"drainSeconds": 5},
-}
-CONFIG = {
-    "maxModelLen": 10,
-    "dtype": "bfloat16",
-    "gpuMemoryUtilization": 0.5,
-    "maxNumSeqs": 2,
-    "maxNumBatchedTokens": 3,
-    "blockSize": 32,
-    "enablePrefixCaching": False,
-    "device": "cuda",
-    "seed": 4,
-    "loadFormat": "dummy",
-}
-
-
 def test_the_command_of_vllm() -> None:
     engine = {
         "type": "vllm",
@@ -149,7 +124,7 @@ def test_the_command_of_vllm() -> None:
     command = engine_command(deployment(**WHOLE, engine=engine), host="::", port=1)
     assert command == [
         *("vllm", "serve", "a/b", "--host", "::", "--port", "1"),
-        *("--served-model-name", "m", "n", "--revision", "r1", "--quantization", "fp8"),
+        *("--served-model-name", "m", "n", "o", "--revision", "r1", "--quantization", "fp8"),
         *("--kv-cache-dtype", "fp8", "--trust-remote-code", "--tensor-parallel-size", "2"),
         *("--shutdown-timeout", "5", "--max-model-len", "10", "--dtype", "bfloat16"),
         *("--gpu-memory-utilization", "0.5", "--max-num-seqs", "2"),

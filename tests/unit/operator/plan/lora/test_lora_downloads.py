@@ -94,6 +94,20 @@ def test_a_few_at_a_time(world: Any, cached: Any) -> None:
     assert len(jobs_of(cached.plan())) == 1
 
 
+def test_no_more_at_a_time_where_new_ones_stand_before_those_that_run(cached: Any) -> None:
+    old = [{"name": f"a{n}", "uri": f"org/a{n}"} for n in range(4)]
+    cached.edit({"adapters": old})
+    running = jobs_of(cached.plan())
+    assert len(running) == 4
+    cached.see(jobs=(*cached.observed.jobs, *running))
+    cached.edit({"adapters": [{"name": "new", "uri": "org/new"}, *old]})
+    assert jobs_of(cached.plan()) == []
+    ended_one = ended(running[3], "Complete", SINCE)
+    cached.see(jobs=(*cached.observed.jobs[:1], *running[:3], ended_one))
+    (made,) = jobs_of(cached.plan())
+    assert "hf://org/new" in made["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_two_names_of_one_uri_are_one_download(cached: Any) -> None:
     cached.edit({"adapters": [{"name": "a", "uri": "org/a"}, {"name": "b", "uri": "hf://org/a"}]})
     assert len(jobs_of(cached.plan())) == 1
