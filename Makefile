@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal plugin docs bench readme clean \
-  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
+  cluster-build cluster-images versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -119,6 +119,9 @@ bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and
 
 cluster-build:  ## build Kubernetes itself, DNS and helm for tests; once, minutes, then cached
 	@$(HARNESS) build
+
+cluster-images: cluster-build  ## build the images that the cluster's tests use; once, then what changed
+	@$(HARNESS) images
 
 versions-build:  ## build the API servers of the oldest and the newest Kubernetes; once, minutes, then cached
 	@$(HARNESS) versions $(VERSIONS)
