@@ -14,8 +14,8 @@ HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
 LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
   -c locks/constraints.in
-# Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
-# few long tests begin early, not last.
+# Three, on two cores too: tests of processes mostly wait. In the order of tests/support/file_order.py,
+# not by the number of a file's tests: files of few long tests begin early.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
