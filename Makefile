@@ -20,8 +20,9 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=
 SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
-# Kills, frozen processes, late writes and loads are of our own processes: no version changes them.
-OF_NO_VERSION := kills freezes late_writes faults canary canary_fleet autoscaling
+# Kills, frozen processes, late writes, loads and adapters are of our own processes: no version changes
+# them.
+OF_NO_VERSION := kills freezes late_writes faults canary canary_fleet autoscaling lora_adapters
 VERSIONED := tests/integration/api tests/integration/chart tests/integration/operator \
   tests/integration/router/discovery \
   $(OF_NO_VERSION:%=--ignore tests/integration/operator/test_%.py)
