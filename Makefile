@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal plugin docs bench readme clean \
-  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
+  cluster-build cluster-images versions-build versions cluster-up cluster-down kind-up images audit faults attacks clients client-docs engines engine-docs e2e e2e-all soak
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,14 +14,15 @@ HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
 LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
   -c locks/constraints.in
-# Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
-# few long tests begin early, not last.
+# Three, on two cores too: tests of processes mostly wait. In the order of tests/support/file_order.py,
+# not by the number of a file's tests: files of few long tests begin early.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
-# Kills, frozen processes, late writes and loads are of our own processes: no version changes them.
-OF_NO_VERSION := kills freezes late_writes faults canary canary_fleet autoscaling
+# Kills, frozen processes, late writes, loads and adapters are of our own processes: no version changes
+# them.
+OF_NO_VERSION := kills freezes late_writes faults canary canary_fleet autoscaling lora_adapters
 VERSIONED := tests/integration/api tests/integration/chart tests/integration/operator \
   tests/integration/router/discovery \
   $(OF_NO_VERSION:%=--ignore tests/integration/operator/test_%.py)
@@ -119,6 +120,9 @@ bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and
 
 cluster-build:  ## build Kubernetes itself, DNS and helm for tests; once, minutes, then cached
 	@$(HARNESS) build
+
+cluster-images: cluster-build  ## build the images that the cluster's tests use; once, then what changed
+	@$(HARNESS) images
 
 versions-build:  ## build the API servers of the oldest and the newest Kubernetes; once, minutes, then cached
 	@$(HARNESS) versions $(VERSIONS)

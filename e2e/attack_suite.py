@@ -9,9 +9,9 @@ loopback.
 
 --seconds: of mutated bodies, a fifth of them on the engine (default 30; 600 are to make a million
 where nothing else runs); from 120 on, the other attacks last longer, too. --save FILE writes the
-rows as JSON, with the date, the commit and the command. Beside each p99 stands the client's
-beside processes that take as much CPU time as the attack, its target and what is behind that: what
-is contention.
+rows as JSON, with the date, the commit and the command. With --times or --save, beside each p99
+stands the client's beside processes that take as much CPU time as the attack, its target and what
+is behind that: what is contention.
 Without --times, as on a machine that does other work, an attack may raise the p99 by a second: more
 means that it stood still.
 """
@@ -57,6 +57,8 @@ class Run:
     folder: Path
     times: bool
     """True if p99 may grow by no more than it may on a quiet machine."""
+    explains: bool
+    """True if what is contention is measured, too. No verdict depends on it."""
     baseline: float = 0.0
     resident: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -82,8 +84,8 @@ class Run:
         self.resident = target.resident()
 
     async def quiet(self) -> float:
-        """Return the client's p99 without an attack."""
-        client = await self._client(3)
+        """Return the client's p99 without an attack. A limit of a second needs no long look."""
+        client = await self._client(3 if self.times else 1)
         return percentile(client["seconds"], 0.99)
 
     async def beside(self, name: str, attack: Callable[[Row], Awaitable[None]]) -> None:
@@ -103,7 +105,8 @@ class Run:
         except (RuntimeError, OSError, ValueError) as error:
             row.failed.append(f"{type(error).__name__}: {error}")
         row.load, attackers, own = meter.loads
-        row.equal_p99 = await self.beside_equal_load(row.load + own, attackers)
+        if self.explains:
+            row.equal_p99 = await self.beside_equal_load(row.load + own, attackers)
         before, self.baseline = self.baseline, await self.quiet()
         row.judge(seconds, problems, max(before, self.baseline), self.times)
         row.expect(self.target.server.running, "the server ended")
@@ -260,7 +263,9 @@ async def _script(name: str, *arguments: str, nice: bool = False, prints: bool =
     return json.loads(output) if prints else None
 
 
-async def run(folder: Path, seconds: int, times: bool, only: list[str]) -> list[Row]:
+async def run(
+    folder: Path, seconds: int, times: bool, explains: bool, only: list[str]
+) -> list[Row]:
     """Attack one target after the other."""
     targets: dict[str, Callable[[], Target]] = {
         "router": lambda: RouterTarget(1, folder / "router"),
@@ -271,7 +276,7 @@ async def run(folder: Path, seconds: int, times: bool, only: list[str]) -> list[
     for name, make in targets.items():
         if only and name not in only:
             continue
-        each = Run(make(), seconds, folder, times)
+        each = Run(make(), seconds, folder, times, explains)
         try:
             await each.all()
         finally:
@@ -292,8 +297,11 @@ def main() -> None:
     options = parser.parse_args()
     slow_http.check_installed()
     floods.check_installed()
+    explains = options.times or options.save is not None
     with tempfile.TemporaryDirectory() as folder:
-        rows = asyncio.run(run(Path(folder), options.seconds, options.times, options.only))
+        rows = asyncio.run(
+            run(Path(folder), options.seconds, options.times, explains, options.only)
+        )
     print(table(rows))
     if options.save:
         date = datetime.now(UTC).date().isoformat()

@@ -27,6 +27,7 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 import structlog
 from hypothesis import HealthCheck, Phase, settings
+from support.file_order import mixed
 
 pytest_plugins = ("harness.fixtures",)
 
@@ -56,6 +57,15 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mix files that wait with files that compute, where several processes take them in turn."""
+    if hasattr(config, "workerinput"):
+        files = [item.nodeid.partition("::")[0] for item in items]
+        places = {name: at for at, name in enumerate(mixed(files))}
+        items.sort(key=lambda item: places[item.nodeid.partition("::")[0]])
 
 
 @pytest.fixture(autouse=True)

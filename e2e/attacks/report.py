@@ -26,8 +26,9 @@ class Row:
     p99: float = 0.0
     """The 99th percentile of its answers, in seconds."""
     baseline_p99: float = 0.0
-    equal_p99: float = 0.0
-    """The same beside processes that take as much CPU time as the attack and the target did."""
+    equal_p99: float | None = None
+    """The same beside processes that take as much CPU time as the attack and the target did, where
+    it was measured."""
     load: float = 0.0
     """Seconds of CPU time that the target took a second."""
     note: str = ""
@@ -61,15 +62,15 @@ def percentile(values: list[float], part: float) -> float:
 
 def table(rows: list[Row]) -> str:
     """Return the table of the rows, for people."""
-    p99 = "p99 without, beside equal load, with"
-    lines = [f"{'target':18} {'attack':34} {'sent':>9} {'answers':>8} {'lost':>5} {p99:>36}"]
+    p99 = "p99 without (, beside equal load), with"
+    lines = [f"{'target':18} {'attack':34} {'sent':>9} {'answers':>8} {'lost':>5} {p99:>39}"]
     for row in rows:
-        times = (row.baseline_p99, row.equal_p99, row.p99)
+        times = [each for each in (row.baseline_p99, row.equal_p99, row.p99) if each is not None]
         p99 = " -> ".join(f"{each * 1000:.0f}" for each in times) + " ms" if row.answers else ""
         failed = "  FAILED " + "; ".join(row.failed) if row.failed else ""
         lines.append(
             f"{row.target:18} {row.attack:34} {row.sent:9,} {row.answers:8,} {row.lost:5}"
-            f" {p99:>36}  {row.note}{failed}"
+            f" {p99:>39}  {row.note}{failed}"
         )
     return "\n".join(lines)
 

@@ -12,8 +12,8 @@ time.
 A model whose name ends with "+awq" has its weights in 4 bits, with "+fp8" weights, keys and values
 in float8, for which GPUs below 8.9 have no kernels.
 
---covering compiles fewer: every function, every shape of tile with each dtype, and both values of
-every switch.
+--covering compiles fewer: of each format every function, every shape of tile with each dtype, and
+both values of every switch. Kernels that formats have in common are compiled once.
 """
 
 from __future__ import annotations
@@ -117,13 +117,15 @@ class Kernel:
         return {**found, "warps": options.num_warps, "stages": options.num_stages}
 
     def traits(self) -> Iterator[tuple[str, ...]]:
-        """Yield what a covering set covers of it."""
-        yield (self.name,)
+        """Yield what a covering set covers of it: once for each format of weights that has kernels
+        of its own."""
+        _, _, stored = self.model.partition("+")
+        yield (self.name, stored)
         for name, value in self.constants.items():
             if name in TILES:
-                yield (self.name, name, str(value), self.dtype)
+                yield (self.name, stored, name, str(value), self.dtype)
             elif name in SWITCHES or isinstance(value, bool):
-                yield (self.name, name, str(bool(value)))
+                yield (self.name, stored, name, str(bool(value)))
 
 
 @dataclass(slots=True)

@@ -87,6 +87,12 @@ def test_what_an_attack_did_is_judged(
     assert ("FAILED" in table([row])) is bool(failed)
 
 
+@pytest.mark.parametrize(("equal", "shown"), [(None, "100 -> 300 ms"), (0.2, "100 -> 200 -> 300")])
+def test_contention_is_shown_where_it_was_measured(equal: float | None, shown: str) -> None:
+    row = Row("router", "attack", answers=1, p99=0.3, baseline_p99=0.1, equal_p99=equal)
+    assert shown in table([row])
+
+
 def test_percentiles() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([], 0.99) == 0.0
