@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from harness.cluster import Cluster
 from harness.commands import wait_for
 from harness.proof.deployment import Deployment
+from harness.proof.pod_watch import PodWatch, asked_to_go, serves_since
 from harness.proof.release import Release
+from kvasir.resource import labels
 
 OTHER_TAG = "localhost/kvasir/engine-sim:again"
 """The engine's image under another name: a change of version that needs no second build."""
@@ -98,14 +100,19 @@ class Stage:
 
     def drain_single(self) -> None:
         """The same with one replica: its eviction is allowed, requests wait for the next one."""
-        self.deployment.scale(1)
-        self.deployment.wait_ready(1)
-        others = [node.name for node in self.cluster.nodes if node.name != self.lost]
-        if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
-            self._kubectl("cordon", *others)
-            self.delete_pod()
-            self._kubectl("uncordon", *others)
+        self._have_one()
         self.drain_node()
+
+    def drain_single_late(self) -> None:
+        """The same, where no eviction is allowed: the next one serves before the replica goes."""
+        self.deployment.patch({"disruption": {"maxUnavailable": 0}})
+        self._have_one()
+        with PodWatch(self.cluster.kubectl.kubeconfig) as pods:
+            self.drain_node()
+            old, new = pods.seen(labels.ENGINE, self.deployment.name)
+        assert serves_since(new) <= asked_to_go(old), (new["status"], old["metadata"])
+        self.deployment.patch({"disruption": None})
+        self.deployment.wait_ready()
 
     def drain_three(self) -> None:
         self.deployment.scale(3)
@@ -179,6 +186,18 @@ class Stage:
         self.cluster.wait_ready(node)
         self.deployment.wait_ready()
 
+    def _have_one(self) -> None:
+        """One replica, on the node that is drained."""
+        self.deployment.scale(1)
+        self.deployment.wait_ready(1)
+        self.deployment.wait(lambda: len(self.deployment.pods(leaving=True)) == 1, "one pod")
+        others = [node.name for node in self.cluster.nodes if node.name != self.lost]
+        if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
+            self._kubectl("cordon", *others)
+            self.delete_pod()
+            self._kubectl("uncordon", *others)
+            self.deployment.wait(lambda: len(self.deployment.pods(leaving=True)) == 1, "one pod")
+
     def _set_sequences(self, count: int) -> None:
         self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
 
@@ -223,5 +242,6 @@ def every_step(stage: Stage) -> list[tuple[str, Callable[[], None]]]:
         ("upgrade without claims", stage.upgrade_without_claims),
         ("node drain, 3 replicas", stage.drain_three),
         ("node drain, 1 replica", stage.drain_single),
+        ("node drain, no eviction", stage.drain_single_late),
         ("node power loss", stage.lose_node),
     ]
