@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.cluster import Cluster
 from harness.commands import wait_for
@@ -101,6 +102,10 @@ class Stage:
     def drain_single(self) -> None:
         """The same with one replica: its eviction is allowed, requests wait for the next one."""
         self._have_one()
+        if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
+            self._kubectl("cordon", *self._others())
+            self.delete_pod()
+            self._kubectl("uncordon", *self._others())
         self.drain_node()
 
     def drain_single_late(self) -> None:
@@ -108,9 +113,15 @@ class Stage:
         self.deployment.patch({"disruption": {"maxUnavailable": 0}})
         self._have_one()
         with PodWatch(self.cluster.kubectl.kubeconfig) as pods:
+            # Where it is on another one, a cordon is enough for it to move.
+            self._kubectl("cordon", *self._others())
+            self._wait_alone(self.lost)
+            self._kubectl("uncordon", *self._others())
             self.drain_node()
-            old, new = pods.seen(labels.ENGINE, self.deployment.name)
-        assert serves_since(new) <= asked_to_go(old), (new["status"], old["metadata"])
+            self._wait_alone()
+            lives = pods.seen(labels.ENGINE, self.deployment.name)
+        for old, new in pairwise(lives):
+            assert serves_since(new) <= asked_to_go(old), (new["status"], old["metadata"])
         self.deployment.patch({"disruption": None})
         self.deployment.wait_ready()
 
@@ -187,16 +198,22 @@ class Stage:
         self.deployment.wait_ready()
 
     def _have_one(self) -> None:
-        """One replica, on the node that is drained."""
         self.deployment.scale(1)
         self.deployment.wait_ready(1)
-        self.deployment.wait(lambda: len(self.deployment.pods(leaving=True)) == 1, "one pod")
-        others = [node.name for node in self.cluster.nodes if node.name != self.lost]
-        if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
-            self._kubectl("cordon", *others)
-            self.delete_pod()
-            self._kubectl("uncordon", *others)
-            self.deployment.wait(lambda: len(self.deployment.pods(leaving=True)) == 1, "one pod")
+        self._wait_alone()
+
+    def _wait_alone(self, node: str | None = None) -> None:
+        """Return when there is one pod, which is on `node` where that is given."""
+
+        def is_alone() -> bool:
+            nodes = [pod["spec"].get("nodeName") for pod in self.deployment.pods(leaving=True)]
+            return len(nodes) == 1 and node in (None, *nodes)
+
+        self.deployment.wait(is_alone, f"one pod on {node or 'any node'}")
+
+    def _others(self) -> list[str]:
+        """The nodes that are not drained."""
+        return [node.name for node in self.cluster.nodes if node.name != self.lost]
 
     def _set_sequences(self, count: int) -> None:
         self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
