@@ -25,7 +25,7 @@ SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,ca-certificates"
 TAG = "dev"
-"""Of the images of this checkout."""
+"""Tag of this checkout's images."""
 BASE = f"localhost/kvasir/base:{SUITE}"
 UNNEEDED = (
     "usr/share/doc",
