@@ -17,7 +17,7 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # Three, on two cores too: tests of processes mostly wait. In the order of tests/support/file_order.py,
 # not by the number of a file's tests: files of few long tests begin early.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
-SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/gpu
+SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/clients/*.py e2e/engines e2e/soaking e2e/upgrades e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
 # Kills, frozen processes, late writes, loads and adapters are of our own processes: no version changes
@@ -168,8 +168,9 @@ engines: install  ## an engine of others, transformers serve, behind the router:
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
 	@$(E2E)
 
-e2e-all: install cluster-build versions  ## the same with every step, ten minutes of load (root), after `make versions`
+e2e-all: install cluster-build versions  ## the same with every step, and an upgrade of 0.1.0 under load (root), after `make versions`
 	@KVASIR_E2E_STEPS=all $(E2E)
+	@KVASIR_E2E_SAVE=e2e/results $(BIN)/pytest e2e/upgrades -s
 
 soak: install cluster-build  ## an hour of mixed load, a fault every 20 s: nothing lost, nothing grows (root)
 	@PYTHONPATH=e2e/cluster:benchmarks $(BIN)/python -u e2e/soak.py --save e2e/results/soak.json

@@ -24,6 +24,8 @@ from harness.places import REPOSITORY, cache
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,ca-certificates"
+TAG = "dev"
+"""Tag of this checkout's images."""
 BASE = f"localhost/kvasir/base:{SUITE}"
 UNNEEDED = (
     "usr/share/doc",
@@ -47,24 +49,27 @@ class Image:
     lock: str
     part: str
     """The directory of the package that it has beside those in api/."""
+    source: Path = REPOSITORY
+    """The checkout that it is built from."""
+    tag: str = TAG
 
     @property
     def reference(self) -> str:
-        return f"localhost/kvasir/{self.name}:dev"
+        return f"localhost/kvasir/{self.name}:{self.tag}"
 
     @cached_property
     def archive(self) -> Path:
         """Path of the image's docker-archive, named by what goes into it. Looked at once: sources
         may be edited while images are built and imported."""
         contents = [
-            REPOSITORY / "images" / f"{self.name}.Dockerfile",
-            REPOSITORY / "locks" / f"{self.lock}.txt",
-            *(REPOSITORY / name for name in ("pyproject.toml", "README.md", "LICENSE")),
-            REPOSITORY / "api" / "kvasir",
-            REPOSITORY / self.part / f"kvasir_{self.part}",
+            self._dockerfile,
+            self.source / "locks" / f"{self.lock}.txt",
+            *(self.source / name for name in ("pyproject.toml", "README.md", "LICENSE")),
+            self.source / "api" / "kvasir",
+            self.source / self.part / f"kvasir_{self.part}",
         ]
         base = f"{SUITE} {PACKAGES} {platform.machine()}"
-        return _archives() / f"{self.name}-{content_hash(contents, REPOSITORY, base)}.tar"
+        return _archives() / f"{self._stem}-{content_hash(contents, self.source, base)}.tar"
 
     def build(self) -> None:
         """Build it and write its archive. Raises HarnessError with the builder's words."""
@@ -72,19 +77,28 @@ class Image:
             *("bud", "--layers", "--isolation", "chroot", "--network", "host"),
             *("--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"),
             *("--build-arg", f"BASE_IMAGE={BASE}", "--tag", self.reference),
-            *("--file", REPOSITORY / "images" / f"{self.name}.Dockerfile", REPOSITORY),
+            *("--file", self._dockerfile, self.source),
         )
         # Those of other checkouts may be in use, so not all.
         older = sorted(
-            _archives().glob(f"{self.name}-*.tar"), key=lambda path: path.stat().st_mtime
+            _archives().glob(f"{self._stem}-*.tar"), key=lambda path: path.stat().st_mtime
         )
         for old in older[:-KEPT]:
             old.unlink()
         # Whole or not there.
-        unfinished = _archives() / f".{self.name}.tar"
+        unfinished = _archives() / f".{self._stem}.tar"
         unfinished.unlink(missing_ok=True)
         _buildah("push", self.reference, f"docker-archive:{unfinished}:{self.reference}")
         unfinished.rename(self.archive)
+
+    @property
+    def _dockerfile(self) -> Path:
+        return self.source / "images" / f"{self.name}.Dockerfile"
+
+    @property
+    def _stem(self) -> str:
+        # The archives of this checkout's images come and go; those of a release stay.
+        return self.name if self.tag == TAG else f"{self.name}@{self.tag}"
 
 
 SIM = Image("engine-sim", "sim", "engine")
@@ -101,7 +115,7 @@ def build(images: tuple[Image, ...], say: Callable[[str], None]) -> list[Path]:
     for image in images:
         if not image.archive.exists():
             _ensure_base(say)
-            say(f"building image {image.name}")
+            say(f"building image {image.reference}")
             image.build()
     return [_pause_archive(), *(image.archive for image in images)]
 

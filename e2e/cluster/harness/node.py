@@ -81,6 +81,10 @@ class Node:
         """Give an image that it has a further name."""
         self._ctr("images", "tag", image, name)
 
+    def import_image(self, archive: Path) -> None:
+        """Add the image of a docker-archive."""
+        self._ctr("images", "import", str(archive))
+
     def take_images(self, golden: Path) -> None:
         """Put the prepared containerd root on the disk, unless it has one.
 

@@ -54,6 +54,12 @@ class Release:
             values=values,
         )
 
+    def upgrade(self, values: dict[str, Any], *flags: str) -> None:
+        """Upgrade it to the chart of this checkout as docs/upgrading.md says, with `values` beside
+        those that it has; returns at once, unless `flags` say otherwise."""
+        command = ("upgrade", self.name, CHART, "--reset-then-reuse-values", "--values", "-")
+        self._helm(*command, *flags, values=values)
+
     def test(self) -> str:
         """Return what `helm test` says."""
         return self._helm("test", self.name, "--timeout", TIMEOUT)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.cluster import Cluster
 from harness.commands import wait_for
 from harness.proof.deployment import Deployment
+from harness.proof.pod_watch import PodWatch, asked_to_go, serves_since
 from harness.proof.release import Release
+from kvasir.resource import labels
 
 OTHER_TAG = "localhost/kvasir/engine-sim:again"
 """The engine's image under another name: a change of version that needs no second build."""
@@ -98,14 +101,29 @@ class Stage:
 
     def drain_single(self) -> None:
         """The same with one replica: its eviction is allowed, requests wait for the next one."""
-        self.deployment.scale(1)
-        self.deployment.wait_ready(1)
-        others = [node.name for node in self.cluster.nodes if node.name != self.lost]
+        self._have_one()
         if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
-            self._kubectl("cordon", *others)
+            self._kubectl("cordon", *self._others())
             self.delete_pod()
-            self._kubectl("uncordon", *others)
+            self._kubectl("uncordon", *self._others())
         self.drain_node()
+
+    def drain_single_late(self) -> None:
+        """The same, where no eviction is allowed: the next one serves before the replica goes."""
+        self.deployment.patch({"disruption": {"maxUnavailable": 0}})
+        self._have_one()
+        with PodWatch(self.cluster.kubectl.kubeconfig) as pods:
+            # Where it is on another one, a cordon is enough for it to move.
+            self._kubectl("cordon", *self._others())
+            self._wait_alone(self.lost)
+            self._kubectl("uncordon", *self._others())
+            self.drain_node()
+            self._wait_alone()
+            lives = pods.seen(labels.ENGINE, self.deployment.name)
+        for old, new in pairwise(lives):
+            assert serves_since(new) <= asked_to_go(old), (new["status"], old["metadata"])
+        self.deployment.patch({"disruption": None})
+        self.deployment.wait_ready()
 
     def drain_three(self) -> None:
         self.deployment.scale(3)
@@ -179,6 +197,24 @@ class Stage:
         self.cluster.wait_ready(node)
         self.deployment.wait_ready()
 
+    def _have_one(self) -> None:
+        self.deployment.scale(1)
+        self.deployment.wait_ready(1)
+        self._wait_alone()
+
+    def _wait_alone(self, node: str | None = None) -> None:
+        """Return when there is one pod, which is on `node` where that is given."""
+
+        def is_alone() -> bool:
+            nodes = [pod["spec"].get("nodeName") for pod in self.deployment.pods(leaving=True)]
+            return len(nodes) == 1 and node in (None, *nodes)
+
+        self.deployment.wait(is_alone, f"one pod on {node or 'any node'}")
+
+    def _others(self) -> list[str]:
+        """The nodes that are not drained."""
+        return [node.name for node in self.cluster.nodes if node.name != self.lost]
+
     def _set_sequences(self, count: int) -> None:
         self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
 
@@ -223,5 +259,6 @@ def every_step(stage: Stage) -> list[tuple[str, Callable[[], None]]]:
         ("upgrade without claims", stage.upgrade_without_claims),
         ("node drain, 3 replicas", stage.drain_three),
         ("node drain, 1 replica", stage.drain_single),
+        ("node drain, no eviction", stage.drain_single_late),
         ("node power loss", stage.lose_node),
     ]
