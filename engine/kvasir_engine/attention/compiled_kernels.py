@@ -11,7 +11,7 @@ from typing import Any
 
 
 class CompiledKernels:
-    """What one kernel was compiled to."""
+    """Compiled code of one kernel, by kind of launch."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
@@ -37,7 +37,7 @@ class CompiledKernels:
         if compiled is not None:  # Triton's interpreter compiles nothing.
             self._compiled[key] = compiled
 
-    def kinds(self) -> list[tuple[Hashable, ...]]:
+    def kinds(self) -> list[tuple[Any, ...]]:
         """Return the keys of what was compiled."""
         return list(self._compiled)
 

@@ -33,7 +33,7 @@ an H200, 1.9 with one (`benchmarks/grammar_engine.py`)."""
 USUAL_RUN = 4.0
 """Forced tokens of a run as long as nothing is known."""
 _WEIGHT = 1 / 32
-"""Of one run, or of a step whose runs are not followed, in what is expected of the next."""
+"""Weight of one run, or of a step whose runs are not followed, in what is expected of the next."""
 
 
 @dataclass(slots=True)
