@@ -264,11 +264,24 @@ OVERRIDES = {
 """So that random weights have the format; a checkpoint has it by itself."""
 
 
-def report(model: Path, weights: str, runs: Runs, further: Iterable[Table]) -> Report:
-    """Return the report of the runs so far, beside vLLM's figures and the limit of a perfect
-    scheduler."""
+def kind_of(options: argparse.Namespace) -> str:
+    """Return how the model's numbers are stored, and on how many GPUs."""
+    weights, cache = options.quantization, options.kv_cache_dtype
+    kind = WEIGHTS[weights]
+    config = json.loads((Path(options.model) / "config.json").read_text())
+    if config.get("quantization_config", {}).get("quant_method") == "mxfp4":
+        kind = "mxfp4 experts"
+    if (weights, cache) != ("auto", "auto"):
+        kind += f", {'bf16' if cache == 'auto' else cache} KV cache"
+    ranks = options.tensor_parallel_size
+    return kind if ranks == 1 else f"{kind}, {ranks} GPUs"
+
+
+def report(measured: str, gpu: str, runs: Runs, further: Iterable[Table]) -> Report:
+    """Return the report of the runs so far, on an H200 beside vLLM's figures, goals and the limit
+    of a perfect scheduler; `measured`: model and kind."""
     floors = json.loads((MODELS / "floors.json").read_text())
-    known = floors["models"].get(model.name, {}) if weights == "bf16" else {}
+    known = floors["models"].get(measured, {}) if "H200" in gpu else {}
     source = "{vllm}. The modelled limit is {modelled_limit}.".format(**floors["source"])
     rows, table = [], []
     for name, found in medians(runs).items():
@@ -281,7 +294,7 @@ def report(model: Path, weights: str, runs: Runs, further: Iterable[Table]) -> R
         table.append([name, f"{value:,.{digits}f}", *others])
     return Report(
         name="engine",
-        title=f"The engine on a GPU: {model.name}, {weights}",
+        title=f"The engine on a GPU: {measured}",
         work=" ".join(__doc__.split("--out F.json]")[1].split()),
         figures=rows,
         tables=[Table("Beside others", COLUMNS, table, source), *further],
@@ -319,10 +332,7 @@ def main() -> None:
         tensor_parallel_size=options.tensor_parallel_size,
         max_queued_requests=10_000,
     )
-    weights = WEIGHTS[options.quantization]
-    if (options.quantization, options.kv_cache_dtype) != ("auto", "auto"):
-        cache = "bf16" if options.kv_cache_dtype == "auto" else options.kv_cache_dtype
-        weights += f", {cache} KV cache"
+    measured = f"{Path(options.model).name}, {kind_of(options)}"
     core = build_core(settings, Path(options.model))
     engine = Engine(core, options.max_num_seqs)
     log = StepLog(core.scheduler) if options.steps else None
@@ -350,7 +360,7 @@ def main() -> None:
         print(name, json.dumps(found), flush=True)
         if options.out:
             made = replace(
-                report(Path(options.model), weights, runs, tables.values()),
+                report(measured, hardware(), runs, tables.values()),
                 values={"hardware": hardware(), **start, **medians(runs)},
             )
             made.write(options.out)
