@@ -70,6 +70,8 @@ class FakeApi:
     refuse: dict[str, int] = field(default_factory=dict)
     """Status of the next answers, by "list", "watch" or "all"."""
     token: str = "t1"
+    _told: list[tuple[int, str, str, Object]] = field(default_factory=list)
+    """Version, kind, path and object of each event."""
 
     async def start(self) -> None:
         self._tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -148,6 +150,8 @@ class FakeApi:
         return it | {"metadata": it["metadata"] | {"resourceVersion": str(self.version)}}
 
     def _tell(self, kind: str, path: str, it: Object, tell: bool) -> None:
+        if tell:
+            self._told.append((self.version, kind, path, it))
         for watch in self.watches if tell else ():
             if _in(path, watch.path, it) and _selected(it, watch.selector):
                 watch.send(kind, it)
@@ -203,6 +207,11 @@ class FakeApi:
 
     async def _watch(self, watch: Watch, reader: asyncio.StreamReader) -> None:
         watch.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        # What came behind the list that it goes on from.
+        for version, kind, path, it in self._told:
+            newer = version > int(watch.version or 0)
+            if newer and _in(path, watch.path, it) and _selected(it, watch.selector):
+                watch.send(kind, it)
         self.watches.append(watch)
         ended = asyncio.create_task(watch.closed.wait())
         left = asyncio.create_task(reader.read(1))

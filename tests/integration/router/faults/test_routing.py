@@ -82,14 +82,14 @@ class RunningFleet:
 @pytest.fixture
 async def start_fleet(
     start_engines, start_router, eventually, monkeypatch
-) -> Callable[[int], Awaitable[RunningFleet]]:
+) -> Callable[..., Awaitable[RunningFleet]]:
     """Of engines that are not left when they stand still for a second, on a busy machine."""
     for module in ("feeds.feeds", "fleet.replica_load"):
         monkeypatch.setattr(f"kvasir_router.{module}.STALE_SECONDS", 60.0)
     clients = []
 
-    async def start(count: int) -> RunningFleet:
-        engines = await start_engines(count)
+    async def start(count: int, *engine_options: str) -> RunningFleet:
+        engines = await start_engines(count, options=engine_options)
         router = await start_router(
             [{"name": "sim", "replicas": [engine.entry for engine in engines]}],
             wait=False,
@@ -138,7 +138,8 @@ async def test_prompts_and_conversations_go_where_their_kv_is(start_fleet, path:
 
 @pytest.mark.slow
 async def test_load_beats_affinity_when_the_holder_is_overloaded(start_fleet, eventually) -> None:
-    fleet = await start_fleet(2)
+    # So slow that prompts come faster than they are computed, on a machine that is busy, too.
+    fleet = await start_fleet(2, "--speed-profile", "slow")
     system = text(1, 150)
     await fleet.chat(system, "first")
     [holder] = [replica for replica in fleet.replicas if replica.served]
