@@ -144,26 +144,25 @@ class CoreLoop:
             self._watcher.launched(plan)
         with self._forgotten_if_it_fails(plan):
             self.runner.forward(plan)
-            if plan.masked is not None and not self._begin_masks(plan):
+            if plan.masked is not None and not self._fill_masks(plan):
                 return
         if plan.masked is None or self._depth == 1:
             self._launch_sampling(plan)
 
-    def _begin_masks(self, plan: StepPlan) -> bool:
-        """Take in the steps before `plan`, which computes meanwhile, and begin to make its masks of
-        what they brought; False if one of them has failed, and `plan` is lost with it."""
+    def _fill_masks(self, plan: StepPlan) -> bool:
+        """Take in the steps before `plan`, which computes meanwhile, and make its masks of what
+        they brought; False if one of them has failed, and `plan` is lost with it."""
         while self._in_flight:
             self._early = _joined(self._early, self._retire())
         if self._launching is None:
             return False
-        self.scheduler.masks.begin(plan)
+        stuck = self.scheduler.masks.fill_masks(plan)
+        self._fail([(each, GRAMMAR_DEAD_END) for each in stuck])
         return True
 
     def _launch_sampling(self, plan: StepPlan) -> None:
         """Launch the second half of a step."""
         with self._forgotten_if_it_fails(plan):
-            stuck = self.scheduler.masks.finish(plan)
-            self._fail([(each, GRAMMAR_DEAD_END) for each in stuck])
             handle = self.runner.sample(plan)
         self._launching = None
         self._in_flight.append((plan, handle))

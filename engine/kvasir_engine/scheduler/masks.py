@@ -54,21 +54,6 @@ class _Run:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Masks of a step."""
-
-    plan: StepPlan
-    going: list[int]
-    """Indices into `plan.masked` of the rows that had not finished, of which these are the
-    sequences."""
-    sequences: list[Sequence]
-    stuck: list[Sequence]
-    """Those whose grammar did not take in their output."""
-    filled: tuple[Int32Array, Int64Array]
-    """The masks, and how many words of each allow any token."""
-
-
 @dataclass(slots=True, eq=False)
 class MaskPlanner:
     """Fill plans' masks from the rows' matchers."""
@@ -81,31 +66,19 @@ class MaskPlanner:
     """Row, index and token of what the next plan appends to rows' histories."""
     expected: float = USUAL_RUN
     """Forced tokens of a run, as the last runs were; what is not seen fades."""
-    _begun: _Begun | None = None
 
-    def begin(self, plan: StepPlan) -> None:
-        """Make the masks of `plan`, which is given them by `finish`; every step before it has been
-        taken in."""
+    def fill_masks(self, plan: StepPlan) -> list[Sequence]:
+        """Give `plan` its masks; every step before it has been taken in. Return the sequences that
+        no token can go on: whoever samples for them drops the result."""
         if plan.masked is None:
-            return
+            return []
         t = self.rows
+        masks: Int32Array = np.full((len(plan.masked), self.words), ANY_TOKEN, dtype=np.int32)
         rows = plan.sample_rows[plan.masked].tolist()
         going = [i for i, row in enumerate(rows) if not t.finished[row]]
         sequences = [t.sequence(rows[i]) for i in going]
         stuck = [each for each in sequences if not (self._catch_up(each) or self._set_free(each))]
-        filled = self._filled([_matcher(each) for each in sequences])
-        self._begun = _Begun(plan, going, sequences, stuck, filled)
-
-    def finish(self, plan: StepPlan) -> list[Sequence]:
-        """Give `plan` its masks, which were begun. Return the sequences that no token can go on:
-        whoever samples for them drops the result."""
-        begun, self._begun = self._begun, None
-        if plan.masked is None:
-            return []
-        if begun is None or begun.plan is not plan:
-            raise AssertionError(f"the masks of step {plan.step_id} were not begun.")
-        filled, set_words = begun.filled
-        sequences, stuck = begun.sequences, begun.stuck
+        filled, set_words = self._filled(sequences)
         only = only_tokens(filled, set_words)
         if self._pays(len(only), len(plan.sample_rows)):
             runs = self._runs(sequences, only)
@@ -113,15 +86,11 @@ class MaskPlanner:
         empty = np.flatnonzero(set_words == 0)
         stuck += [sequences[i] for i in empty.tolist() if not self._set_free(sequences[i])]
         filled[empty] = ANY_TOKEN
-        plan.masks = filled
-        if len(filled) < len(plan.masked):
-            # Rows that had finished.
-            plan.masks = np.full((len(plan.masked), self.words), ANY_TOKEN, dtype=np.int32)
-            plan.masks[begun.going] = filled
-        t = self.rows
+        masks[going] = filled
         over = [each.row for each in sequences if is_over(_matcher(each))]
         t.masked_from[over] = NEVER
-        return [each for each in dict.fromkeys(stuck) if not t.finished[each.row]]
+        plan.masks = masks
+        return list(dict.fromkeys(stuck))
 
     def take_forced(self) -> Int32Array | None:
         """Remove and return what the next plan appends, [n, 3]; None = nothing."""
@@ -131,11 +100,11 @@ class MaskPlanner:
         self.forced.clear()
         return taken
 
-    def _filled(self, matchers: list[GrammarMatcher]) -> tuple[Int32Array, Int64Array]:
-        """Masks of the tokens behind all that matchers have taken in, and how many words of each
-        allow any."""
-        filled: Int32Array = np.zeros((len(matchers), self.words), dtype=np.int32)
-        self.fill(matchers, filled)
+    def _filled(self, sequences: list[Sequence]) -> tuple[Int32Array, Int64Array]:
+        """Masks of the tokens behind all that the sequences' matchers have taken in, and how many
+        words of each allow any."""
+        filled: Int32Array = np.zeros((len(sequences), self.words), dtype=np.int32)
+        self.fill([_matcher(each) for each in sequences], filled)
         return filled, np.count_nonzero(filled, axis=1)
 
     def _pays(self, runs: int, num_rows: int) -> bool:
@@ -156,7 +125,7 @@ class MaskPlanner:
         for index, token in only.items():
             sequence = sequences[index]
             request = sequence.request
-            if request.params.logprobs is None and not self.rows.finished[sequence.row]:
+            if request.params.logprobs is None:
                 left = int(self.rows.limit[sequence.row] - self.rows.known[sequence.row])
                 room = min(left - 1, 1 + MAX_FORCED)
                 run = _Run(sequence, [], request.all_stop_ids(), room)
@@ -169,7 +138,7 @@ class MaskPlanner:
         going = runs
         while going:
             going = [each for each in going if _matcher(each.sequence).accept(each.tokens[-1])]
-            only = only_tokens(*self._filled([_matcher(each.sequence) for each in going]))
+            only = only_tokens(*self._filled([each.sequence for each in going]))
             going = [each for i, each in enumerate(going) if each.take(only.get(i))]
         t = self.rows
         for run in runs:

@@ -151,7 +151,7 @@ def test_runs_of_n_samples_after_preemption_and_behind_cached_blocks(
 def test_a_row_that_is_aborted_within_a_run_is_handed_on(engine_model: MakeEngine) -> None:
     engine = engine_model(rows=1)
     first = add(engine, [1, 2, 3])
-    engine.step_until(lambda: engine.device.plans and engine.device.plans[-1].forced is not None)
+    engine.step_until(lambda: engine.scheduler.masks.forced)
     engine.end(first)
     second = add(engine, [4, 5, 6])
     engine.run()

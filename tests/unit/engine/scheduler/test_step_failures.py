@@ -59,8 +59,7 @@ PLACES: list[tuple[type, str]] = [
     (ForkPlanner, "part"),
     (PlanBuilder, "build"),
     (BeamRequests, "hear"),
-    (MaskPlanner, "begin"),
-    (MaskPlanner, "finish"),
+    (MaskPlanner, "fill_masks"),
     (FakeMatcher, "accept"),
     (FakeMatcher, "fill"),
 ]
