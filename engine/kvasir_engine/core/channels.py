@@ -97,17 +97,11 @@ class Channels:
 
     def read_failure(self) -> str:
         """Return why the core ended, if it knew; empty otherwise."""
-        try:
-            return self.failure.read_text()
-        except OSError:
-            return ""
+        return _text(self.failure)
 
     def read_gpu_fault(self) -> str:
         """Return the fault that ends the engine; empty if there is none."""
-        try:
-            return self.gpu_fault.read_text()
-        except OSError:
-            return ""
+        return _text(self.gpu_fault)
 
     def write_config(self, config: CoreConfig) -> None:
         """Write `config` for `read_config` in another process."""
@@ -116,3 +110,11 @@ class Channels:
     def read_config(self) -> CoreConfig:
         """Return the configuration that `write_config` wrote."""
         return msgspec.json.decode(self.config.read_bytes(), type=CoreConfig)
+
+
+def _text(path: Path) -> str:
+    """Return what a file says; empty if it is not there."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -90,7 +90,8 @@ class GuidanceMatcher:
             _EXECUTOR.unsafe_compute_mask_ptr(handles, masks.ctypes.data, size, len(masks))
             # All samples have the same vocabulary.
             word, bit = divmod(going[0][0]._hidden, MASK_BITS)
-            masks.view(np.uint32)[[at for _, at in going], word] &= ~np.uint32(1 << bit)
+            if word < masks.shape[1]:
+                masks.view(np.uint32)[[at for _, at in going], word] &= ~np.uint32(1 << bit)
         for each, at in going:
             each._set_stops(masks[at])
 
